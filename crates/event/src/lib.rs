@@ -1,0 +1,2 @@
+//! The vocabulary every other crate speaks: facts, pools, devices, ids. No I/O, no unsafe.
+#![forbid(unsafe_code)]
