@@ -1,0 +1,159 @@
+//! What facts refer to: strings, stacks, code objects, modules, and facts about the process.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use msmemscope_event::{CodeId, Fact, ModuleId, ProcessInfoKey, PythonFrame, Record, StackId, StringId};
+
+/// A native module that was mapped for some time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its id.
+    pub id: ModuleId,
+    /// Lowest mapped address.
+    pub start_address: u64,
+    /// End of the mapping.
+    pub end_address: u64,
+    /// What to subtract from a run-time address to get an address of the file.
+    pub load_bias: u64,
+    /// Path.
+    pub path: StringId,
+    /// Build id, empty if the file has none.
+    pub build_id: Vec<u8>,
+    /// When the recorder first saw it.
+    pub seen_monotonic_ns: u64,
+    /// When the recorder noticed it had gone.
+    pub gone_monotonic_ns: Option<u64>,
+}
+
+/// A Python code object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonCode {
+    /// Qualified name.
+    pub name: StringId,
+    /// Source file.
+    pub file: StringId,
+    /// First line.
+    pub first_line: u32,
+    /// `major << 8 | minor` of the interpreter.
+    pub python_version: u32,
+    /// The interpreter's line table.
+    pub line_table: Vec<u8>,
+}
+
+/// All definitions of one trace.
+#[derive(Debug, Default)]
+pub struct Definitions {
+    strings: HashMap<u32, Box<[u8]>>,
+    native_stacks: HashMap<u32, Box<[u64]>>,
+    python_stacks: HashMap<u32, Box<[PythonFrame]>>,
+    codes: HashMap<u32, PythonCode>,
+    modules: Vec<Module>,
+    process_information: HashMap<ProcessInfoKey, Vec<u8>>,
+    device_map: Option<Vec<u8>>,
+}
+
+impl Definitions {
+    /// Takes in a record if it defines something.
+    pub(crate) fn learn(&mut self, record: &Record<'_>) {
+        match record.fact {
+            Fact::DefineString { id, text } => {
+                self.strings.insert(id.0, text.into());
+            }
+            Fact::DefineNativeStack { id, frames } => {
+                let frames = frames.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+                self.native_stacks.insert(id.0, frames);
+            }
+            Fact::DefinePythonStack { id, frames } => {
+                let half = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                let frame = |bytes: &[u8; 8]| PythonFrame {
+                    code: CodeId(half(&bytes[..4])),
+                    instruction_offset: half(&bytes[4..]),
+                };
+                self.python_stacks.insert(id.0, frames.as_chunks::<8>().0.iter().map(frame).collect());
+            }
+            Fact::DefineCode { id, name, file, first_line, python_version, line_table } => {
+                let code = PythonCode { name, file, first_line, python_version, line_table: line_table.to_vec() };
+                self.codes.insert(id.0, code);
+            }
+            Fact::DefineModule { id, start_address, end_address, load_bias, path, build_id } => {
+                self.modules.push(Module {
+                    id,
+                    start_address,
+                    end_address,
+                    load_bias,
+                    path,
+                    build_id: build_id.to_vec(),
+                    seen_monotonic_ns: record.monotonic_ns,
+                    gone_monotonic_ns: None,
+                });
+            }
+            Fact::ModuleGone { id } => {
+                if let Some(module) = self.modules.iter_mut().rev().find(|module| module.id == id) {
+                    module.gone_monotonic_ns = Some(record.monotonic_ns);
+                }
+            }
+            Fact::DeviceMap { text } => self.device_map = Some(text.to_vec()),
+            Fact::ProcessInfo { key, text } => {
+                self.process_information.insert(key, text.to_vec());
+            }
+            _ => {}
+        }
+    }
+
+    /// The bytes of a string; nothing if it was never defined.
+    pub fn string_bytes(&self, id: StringId) -> Option<&[u8]> {
+        self.strings.get(&id.0).map(|text| &text[..])
+    }
+
+    /// The text of a string for people; invalid bytes are replaced.
+    pub fn string(&self, id: StringId) -> Cow<'_, str> {
+        match self.string_bytes(id) {
+            Some(bytes) => String::from_utf8_lossy(bytes),
+            None if id.is_some() => Cow::Owned(format!("<string {} is missing>", id.0)),
+            None => Cow::Borrowed(""),
+        }
+    }
+
+    /// Return addresses of a native stack, innermost first.
+    pub fn native_stack(&self, id: StackId) -> Option<&[u64]> {
+        self.native_stacks.get(&id.0).map(|frames| &frames[..])
+    }
+
+    /// Frames of a Python stack, innermost first.
+    pub fn python_stack(&self, id: StackId) -> Option<&[PythonFrame]> {
+        self.python_stacks.get(&id.0).map(|frames| &frames[..])
+    }
+
+    /// A Python code object.
+    pub fn code(&self, id: CodeId) -> Option<&PythonCode> {
+        self.codes.get(&id.0)
+    }
+
+    /// All modules in the order the recorder saw them.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// The module that was mapped at an address at some time.
+    pub fn module_at(&self, address: u64, monotonic_ns: u64) -> Option<&Module> {
+        let covers = |module: &&Module| (module.start_address..module.end_address).contains(&address);
+        let alive = |module: &&Module| module.gone_monotonic_ns.is_none_or(|gone| monotonic_ns <= gone);
+        self.modules
+            .iter()
+            .filter(covers)
+            .filter(alive)
+            .rfind(|module| module.seen_monotonic_ns <= monotonic_ns)
+            .or_else(|| self.modules.iter().filter(covers).find(alive))
+    }
+
+    /// A text about the process.
+    pub fn process_information(&self, key: ProcessInfoKey) -> Option<&[u8]> {
+        self.process_information.get(&key).map(|text| &text[..])
+    }
+
+    /// Text of `ASCEND_RT_VISIBLE_DEVICES`, if it was set.
+    pub fn device_map(&self) -> Option<&[u8]> {
+        self.device_map.as_deref()
+    }
+}

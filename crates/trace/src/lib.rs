@@ -1,0 +1,24 @@
+//! The trace file: facts of one process, written by its threads into mapped chunks.
+//!
+//! The file outlives the process: whatever a thread has committed is on its way to the disk even if
+//! the process is killed a nanosecond later. `docs/trace-format.md` describes every byte.
+//!
+//! * [`layout`] and [`codec`] say what the bytes mean.
+//! * [`writer`] is the half the recorder links: it never allocates on the way of an event.
+//! * [`reader`] is the half everyone else links: it accepts any truncated or torn file and says
+//!   what is missing.
+
+pub mod codec;
+pub mod layout;
+pub mod reader;
+pub mod writer;
+
+mod definitions;
+mod merge;
+
+pub use definitions::{Definitions, Module, PythonCode};
+pub use merge::RecordStream;
+pub use reader::{Completeness, Damage, Trace, TraceError};
+
+/// Name of the trace file inside the directory of a process.
+pub const TRACE_FILE_NAME: &str = "recording.trace";

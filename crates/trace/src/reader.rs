@@ -1,0 +1,474 @@
+//! Reads any trace file, whole, truncated or torn, and says exactly what is missing.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use msmemscope_event::{Fact, LossReason};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::codec::{self, CodecState, Decoded};
+use crate::definitions::Definitions;
+use crate::layout::{self, CHUNK_HEADER_BYTES, ChunkState, FILE_HEADER_BYTES, chunk_offset, file_offset};
+use crate::merge::RecordStream;
+
+/// Why a file cannot be read as a trace at all.
+#[derive(Debug)]
+pub enum TraceError {
+    /// The operating system said no.
+    Io(io::Error),
+    /// The first bytes are not those of a trace.
+    NotATrace,
+    /// The file ends inside its header.
+    HeaderCut {
+        /// Bytes that are there.
+        file_bytes: u64,
+    },
+    /// The file was written by a version with another layout.
+    Version {
+        /// Major version in the file.
+        major: u16,
+    },
+    /// The header contradicts itself.
+    HeaderDamaged {
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Io(error) => write!(formatter, "cannot read the trace: {error}"),
+            TraceError::NotATrace => formatter.write_str("not a msmemscope trace"),
+            TraceError::HeaderCut { file_bytes } => {
+                write!(formatter, "the trace ends inside its header ({file_bytes} of {FILE_HEADER_BYTES} bytes)")
+            }
+            TraceError::Version { major } => write!(
+                formatter,
+                "the trace has format version {major}, this program reads version {}",
+                layout::VERSION_MAJOR
+            ),
+            TraceError::HeaderDamaged { reason } => write!(formatter, "the header of the trace is damaged: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TraceError::Io(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for TraceError {
+    fn from(error: io::Error) -> Self {
+        TraceError::Io(error)
+    }
+}
+
+/// A place where bytes of the trace could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The file ends before the chunk does.
+    ChunkCut {
+        /// Which chunk.
+        chunk: u32,
+        /// Committed bytes that are not in the file.
+        missing_bytes: u64,
+    },
+    /// The file ends before the chunk begins or inside its header.
+    ChunkMissing {
+        /// Which chunk.
+        chunk: u32,
+    },
+    /// The header of a chunk is not one.
+    ChunkHeaderDamaged {
+        /// Which chunk.
+        chunk: u32,
+    },
+    /// A record could not be decoded and was skipped.
+    RecordDamaged {
+        /// Which chunk.
+        chunk: u32,
+        /// Where in its records.
+        offset: u64,
+    },
+    /// The rest of a chunk could not be decoded.
+    RecordTorn {
+        /// Which chunk.
+        chunk: u32,
+        /// Where in its records.
+        offset: u64,
+        /// Bytes that could not be used.
+        lost_bytes: u64,
+    },
+    /// The bytes of a sealed chunk are not those that were written.
+    ChecksumMismatch {
+        /// Which chunk.
+        chunk: u32,
+    },
+}
+
+/// How complete a recording is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completeness {
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// Chunks the process had taken.
+    pub chunks_allocated: u32,
+    /// Chunks with records.
+    pub chunks_read: u32,
+    /// Records decoded.
+    pub records: u64,
+    /// Bytes of decoded records.
+    pub record_bytes: u64,
+    /// Everything that could not be used.
+    pub damage: Vec<Damage>,
+    /// Losses the recorder itself counted.
+    pub losses: Vec<(LossReason, u64)>,
+    /// Whether the process ended in the normal way.
+    pub closed: bool,
+    /// Whether the recorder could only make the weaker promise of buffered writing.
+    pub buffered: bool,
+}
+
+impl Completeness {
+    /// Whether every event that the process completed is here.
+    pub fn is_complete(&self) -> bool {
+        self.damage.is_empty() && !self.losses.iter().any(|(reason, count)| reason.loses_events() && *count > 0)
+    }
+}
+
+/// Where the bytes come from.
+pub(crate) enum Source {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl Source {
+    /// Reads as much of the range as exists.
+    pub(crate) fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        match self {
+            Source::Memory(bytes) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                Ok(bytes[start..start.saturating_add(length).min(bytes.len())].to_vec())
+            }
+            Source::File(file) => {
+                let mut buffer = vec![0; length];
+                let mut filled = 0;
+                while filled < length {
+                    match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                        Ok(0) => break,
+                        Ok(count) => filled += count,
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                buffer.truncate(filled);
+                Ok(buffer)
+            }
+        }
+    }
+}
+
+/// What the first pass learned about a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkSummary {
+    pub(crate) index: u32,
+    pub(crate) file_offset: u64,
+    pub(crate) usable_bytes: usize,
+    pub(crate) base_monotonic_ns: u64,
+    pub(crate) thread_id: u32,
+    pub(crate) earliest_monotonic_ns: u64,
+    pub(crate) in_time_order: bool,
+}
+
+/// An opened trace: its header, its definitions and how complete it is. Records are streamed.
+pub struct Trace {
+    pub(crate) source: Arc<Source>,
+    pub(crate) chunks: Vec<ChunkSummary>,
+    definitions: Definitions,
+    completeness: Completeness,
+    process_id: u32,
+    parent_process_id: u32,
+    run_id: u64,
+    wall_offset_ns: i64,
+    start_monotonic_ns: u64,
+    closed_monotonic_ns: Option<u64>,
+    earliest_monotonic_ns: u64,
+    latest_monotonic_ns: u64,
+}
+
+/// The fixed part of the header: cheap to read when only the identity of a recording matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceIdentity {
+    /// Process that was recorded.
+    pub process_id: u32,
+    /// Its parent.
+    pub parent_process_id: u32,
+    /// Id of the launch.
+    pub run_id: u64,
+    /// Whether the process ended in the normal way.
+    pub closed: bool,
+}
+
+fn u16_at(bytes: &[u8], offset: usize) -> u16 {
+    u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from(u16_at(bytes, offset)) | u32::from(u16_at(bytes, offset + 2)) << 16
+}
+
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
+}
+
+fn check_header(header: &[u8]) -> Result<(), TraceError> {
+    let magic_bytes = header.len().min(layout::FILE_MAGIC.len());
+    if header[..magic_bytes] != layout::FILE_MAGIC[..magic_bytes] || header.is_empty() {
+        return Err(TraceError::NotATrace);
+    }
+    if header.len() < FILE_HEADER_BYTES {
+        return Err(TraceError::HeaderCut { file_bytes: header.len() as u64 });
+    }
+    let major = u16_at(header, file_offset::VERSION_MAJOR);
+    if major != layout::VERSION_MAJOR {
+        return Err(TraceError::Version { major });
+    }
+    if u32_at(header, file_offset::HEADER_BYTES) as usize != FILE_HEADER_BYTES {
+        return Err(TraceError::HeaderDamaged { reason: "unexpected header size" });
+    }
+    Ok(())
+}
+
+impl Trace {
+    /// Opens a trace file and makes a first pass over it.
+    pub fn open(path: &Path) -> Result<Self, TraceError> {
+        let file = File::open(path)?;
+        let file_bytes = file.metadata()?.len();
+        Self::index(Source::File(file), file_bytes)
+    }
+
+    /// Reads a trace from memory.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TraceError> {
+        let file_bytes = bytes.len() as u64;
+        Self::index(Source::Memory(bytes), file_bytes)
+    }
+
+    /// Reads only who was recorded.
+    pub fn identify(path: &Path) -> Result<TraceIdentity, TraceError> {
+        let header = Source::File(File::open(path)?).read(0, FILE_HEADER_BYTES)?;
+        check_header(&header)?;
+        Ok(TraceIdentity {
+            process_id: u32_at(&header, file_offset::PROCESS_ID),
+            parent_process_id: u32_at(&header, file_offset::PARENT_PROCESS_ID),
+            run_id: u64_at(&header, file_offset::RUN_ID),
+            closed: u32_at(&header, file_offset::CLOSED) == 1,
+        })
+    }
+
+    fn index(source: Source, file_bytes: u64) -> Result<Self, TraceError> {
+        let header = source.read(0, FILE_HEADER_BYTES)?;
+        check_header(&header)?;
+        let chunk_bytes = u32_at(&header, file_offset::CHUNK_BYTES) as usize;
+        if !(CHUNK_HEADER_BYTES * 2..=64 << 20).contains(&chunk_bytes) {
+            return Err(TraceError::HeaderDamaged { reason: "impossible chunk size" });
+        }
+        let closed = u32_at(&header, file_offset::CLOSED) == 1;
+        let start_monotonic_ns = u64_at(&header, file_offset::START_MONOTONIC_NS);
+        let losses = LossReason::ALL
+            .iter()
+            .map(|&reason| (reason, u64_at(&header, file_offset::LOSSES + 8 * reason as usize)))
+            .filter(|&(_, count)| count > 0)
+            .collect();
+        let mut trace = Self {
+            source: Arc::new(source),
+            chunks: Vec::new(),
+            definitions: Definitions::default(),
+            completeness: Completeness {
+                file_bytes,
+                chunks_allocated: u32_at(&header, file_offset::CHUNKS_ALLOCATED),
+                losses,
+                closed,
+                buffered: u32_at(&header, file_offset::FLAGS) & layout::FLAG_BUFFERED != 0,
+                ..Completeness::default()
+            },
+            process_id: u32_at(&header, file_offset::PROCESS_ID),
+            parent_process_id: u32_at(&header, file_offset::PARENT_PROCESS_ID),
+            run_id: u64_at(&header, file_offset::RUN_ID),
+            wall_offset_ns: u64_at(&header, file_offset::WALL_OFFSET_NS) as i64,
+            start_monotonic_ns,
+            closed_monotonic_ns: closed.then(|| u64_at(&header, file_offset::CLOSED_MONOTONIC_NS)),
+            earliest_monotonic_ns: u64::MAX,
+            latest_monotonic_ns: 0,
+        };
+        trace.index_chunks(chunk_bytes)?;
+        if trace.earliest_monotonic_ns == u64::MAX {
+            trace.earliest_monotonic_ns = start_monotonic_ns;
+            trace.latest_monotonic_ns = start_monotonic_ns;
+        }
+        Ok(trace)
+    }
+
+    /// The first pass: definitions, time ranges, damage. Chunks are counted by what the header says
+    /// and by what the file holds, whichever is more: either may be the damaged one.
+    fn index_chunks(&mut self, chunk_bytes: usize) -> Result<(), TraceError> {
+        let content_bytes = self.completeness.file_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
+        let chunks_in_file = u32::try_from(content_bytes.div_ceil(chunk_bytes as u64)).unwrap_or(u32::MAX);
+        for index in 0..chunks_in_file {
+            let file_offset = FILE_HEADER_BYTES as u64 + u64::from(index) * chunk_bytes as u64;
+            let bytes = self.source.read(file_offset, chunk_bytes)?;
+            self.index_chunk(index, file_offset, &bytes, chunk_bytes);
+        }
+        for chunk in chunks_in_file..self.completeness.chunks_allocated {
+            self.completeness.damage.push(Damage::ChunkMissing { chunk });
+            if self.completeness.damage.len() > 100_000 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn index_chunk(&mut self, index: u32, file_offset: u64, bytes: &[u8], chunk_bytes: usize) {
+        let damage = &mut self.completeness.damage;
+        if bytes.len() < CHUNK_HEADER_BYTES {
+            if index < self.completeness.chunks_allocated {
+                damage.push(Damage::ChunkMissing { chunk: index });
+            }
+            return;
+        }
+        let magic = &bytes[chunk_offset::MAGIC..chunk_offset::MAGIC + 4];
+        let committed_bytes = u32_at(bytes, chunk_offset::COMMITTED_BYTES) as usize;
+        if magic == [0; 4] && committed_bytes == 0 {
+            return; // Reserved, but its thread never got to write into it.
+        }
+        let plausible = magic == layout::CHUNK_MAGIC && committed_bytes <= chunk_bytes - CHUNK_HEADER_BYTES;
+        if !plausible {
+            damage.push(Damage::ChunkHeaderDamaged { chunk: index });
+            return;
+        }
+        let available = &bytes[CHUNK_HEADER_BYTES..];
+        let payload = &available[..committed_bytes.min(available.len())];
+        if payload.len() < committed_bytes {
+            let missing_bytes = (committed_bytes - payload.len()) as u64;
+            damage.push(Damage::ChunkCut { chunk: index, missing_bytes });
+        } else if u32_at(bytes, chunk_offset::STATE) == ChunkState::Sealed as u32
+            && xxh3_64(payload) != u64_at(bytes, chunk_offset::CHECKSUM)
+        {
+            damage.push(Damage::ChecksumMismatch { chunk: index });
+        }
+        self.index_records(index, file_offset, bytes, payload, committed_bytes);
+    }
+
+    fn index_records(&mut self, index: u32, file_offset: u64, bytes: &[u8], payload: &[u8], committed_bytes: usize) {
+        let mut summary = ChunkSummary {
+            index,
+            file_offset,
+            usable_bytes: 0,
+            base_monotonic_ns: u64_at(bytes, chunk_offset::BASE_MONOTONIC_NS),
+            thread_id: u32_at(bytes, chunk_offset::THREAD_ID),
+            earliest_monotonic_ns: u64::MAX,
+            in_time_order: true,
+        };
+        let mut state = CodecState::new(summary.base_monotonic_ns, summary.thread_id);
+        let mut latest_in_chunk_ns = 0;
+        while summary.usable_bytes < payload.len() {
+            match codec::decode(&mut state, &payload[summary.usable_bytes..]) {
+                Decoded::Record(record, taken_bytes) => {
+                    summary.usable_bytes += taken_bytes;
+                    summary.earliest_monotonic_ns = summary.earliest_monotonic_ns.min(record.monotonic_ns);
+                    summary.in_time_order &= record.monotonic_ns >= latest_in_chunk_ns;
+                    latest_in_chunk_ns = latest_in_chunk_ns.max(record.monotonic_ns);
+                    self.completeness.records += 1;
+                    self.completeness.record_bytes += taken_bytes as u64;
+                    self.definitions.learn(&record);
+                    if let Fact::Loss { reason, count } = record.fact {
+                        self.completeness.losses.push((reason, count));
+                    }
+                }
+                Decoded::Damaged(taken_bytes) => {
+                    let offset = summary.usable_bytes as u64;
+                    self.completeness.damage.push(Damage::RecordDamaged { chunk: index, offset });
+                    summary.usable_bytes += taken_bytes;
+                }
+                Decoded::Torn => {
+                    let offset = summary.usable_bytes as u64;
+                    // Bytes beyond the end of the file are reported as the cut itself.
+                    if payload.len() == committed_bytes {
+                        let lost_bytes = payload.len() as u64 - offset;
+                        self.completeness.damage.push(Damage::RecordTorn { chunk: index, offset, lost_bytes });
+                    }
+                    break;
+                }
+            }
+        }
+        if summary.earliest_monotonic_ns != u64::MAX {
+            self.completeness.chunks_read += 1;
+            self.earliest_monotonic_ns = self.earliest_monotonic_ns.min(summary.earliest_monotonic_ns);
+            self.latest_monotonic_ns = self.latest_monotonic_ns.max(latest_in_chunk_ns);
+            self.chunks.push(summary);
+        }
+    }
+
+    /// All records in time order. Each call starts a new pass over the file.
+    pub fn records(&self) -> RecordStream {
+        RecordStream::new(self)
+    }
+
+    /// Strings, stacks, modules and facts about the process.
+    pub fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+
+    /// What is missing.
+    pub fn completeness(&self) -> &Completeness {
+        &self.completeness
+    }
+
+    /// Process that was recorded.
+    pub fn process_id(&self) -> u32 {
+        self.process_id
+    }
+
+    /// Its parent.
+    pub fn parent_process_id(&self) -> u32 {
+        self.parent_process_id
+    }
+
+    /// Id of the launch.
+    pub fn run_id(&self) -> u64 {
+        self.run_id
+    }
+
+    /// When the file was created.
+    pub fn start_monotonic_ns(&self) -> u64 {
+        self.start_monotonic_ns
+    }
+
+    /// When the process ended, if it ended in the normal way.
+    pub fn closed_monotonic_ns(&self) -> Option<u64> {
+        self.closed_monotonic_ns
+    }
+
+    /// Times of the first and the last record.
+    pub fn monotonic_range_ns(&self) -> (u64, u64) {
+        (self.earliest_monotonic_ns, self.latest_monotonic_ns)
+    }
+
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC of the launch.
+    pub fn wall_offset_ns(&self) -> i64 {
+        self.wall_offset_ns
+    }
+
+    /// Wall clock nanoseconds of a moment, the same offset for all processes of a launch.
+    pub fn wall_ns(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.wrapping_add(self.wall_offset_ns as u64)
+    }
+}

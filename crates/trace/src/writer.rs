@@ -1,0 +1,347 @@
+//! The half of the trace that runs inside the traced process.
+//!
+//! [`TraceFile`] hands out chunks; a thread appends records to its [`Chunk`] until it is full. Chunks
+//! are fallocated before they are mapped, so that a full disk is an error here and never a SIGBUS in
+//! the job. No descriptor is kept: a job that closes all its descriptors must neither break the
+//! trace nor find its own files written to.
+//!
+//! On file systems whose shared mappings cannot be trusted the chunks live in anonymous memory and
+//! reach the file when they are sealed or flushed; the header says so ([`layout::FLAG_BUFFERED`]).
+
+use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use msmemscope_event::{Fact, LossReason, StackId};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::codec::{self, CodecState};
+use crate::layout::{self, CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkState, FILE_HEADER_BYTES, chunk_offset, file_offset};
+
+/// What the header says about the process.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessIdentity {
+    /// Process id.
+    pub process_id: u32,
+    /// Parent process id.
+    pub parent_process_id: u32,
+    /// Id of the launch.
+    pub run_id: u64,
+    /// CLOCK_REALTIME minus CLOCK_MONOTONIC of the launch.
+    pub wall_offset_ns: i64,
+    /// Now.
+    pub monotonic_ns: u64,
+}
+
+/// Why no chunk can be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkError {
+    /// The size limit is reached.
+    SizeLimit,
+    /// A system call failed with this errno.
+    System(i32),
+}
+
+/// The trace file of this process.
+pub struct TraceFile {
+    path: CString,
+    header: *mut u8,
+    buffered: bool,
+    largest_chunk_count: u32,
+}
+
+// SAFETY: the header mapping is only touched through atomics after creation and lives as long as the process.
+unsafe impl Send for TraceFile {}
+// SAFETY: as above.
+unsafe impl Sync for TraceFile {}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// An open descriptor that is closed on drop.
+struct Descriptor(i32);
+
+impl Descriptor {
+    fn open(path: &CStr, flags: i32) -> Result<Self, i32> {
+        // SAFETY: plain system call on a valid C string.
+        let descriptor = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0o600) };
+        if descriptor < 0 { Err(last_errno()) } else { Ok(Self(descriptor)) }
+    }
+
+    /// Makes sure the blocks behind a range exist.
+    fn reserve(&self, offset: u64, length: usize) -> Result<(), i32> {
+        loop {
+            // SAFETY: plain system call.
+            if unsafe { libc::fallocate(self.0, 0, offset as i64, length as i64) } == 0 {
+                return Ok(());
+            }
+            match last_errno() {
+                libc::EINTR => continue,
+                libc::EOPNOTSUPP | libc::ENOSYS => return self.write_zeros(offset, length),
+                errno => return Err(errno),
+            }
+        }
+    }
+
+    fn write_zeros(&self, offset: u64, length: usize) -> Result<(), i32> {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(ZEROS.len());
+            self.write_at(&ZEROS[..part], offset + done as u64)?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), i32> {
+        while !bytes.is_empty() {
+            // SAFETY: the slice is valid for its length.
+            let written = unsafe { libc::pwrite(self.0, bytes.as_ptr().cast(), bytes.len(), offset as i64) };
+            match written {
+                -1 if last_errno() == libc::EINTR => continue,
+                -1 => return Err(last_errno()),
+                0 => return Err(libc::ENOSPC),
+                written => {
+                    bytes = &bytes[written as usize..];
+                    offset += written as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&self, offset: u64, length: usize) -> Result<*mut u8, i32> {
+        map_memory(length, libc::MAP_SHARED | libc::MAP_POPULATE, self.0, offset)
+    }
+
+    /// Whether stores through a shared mapping are known to reach this file system.
+    fn mapping_can_be_trusted(&self) -> bool {
+        const DISTRUSTED: [i64; 7] = [0x6969, 0x517b, 0xff53_4d42, 0xfe53_4d42, 0x6573_5546, 0x0102_1997, 0x5346_414f];
+        // SAFETY: statfs is plain old data, for which zero is a valid value.
+        let mut facts: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: `facts` outlives the call.
+        let known = unsafe { libc::fstatfs(self.0, &mut facts) } == 0;
+        // The type is signed or unsigned, 32 or 64 bits, depending on the platform.
+        known && !DISTRUSTED.contains(&(facts.f_type as i64 & 0xffff_ffff))
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: we own the descriptor.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+fn map_memory(length: usize, flags: i32, descriptor: i32, offset: u64) -> Result<*mut u8, i32> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, descriptor, offset as i64) };
+    if address == libc::MAP_FAILED { Err(last_errno()) } else { Ok(address.cast()) }
+}
+
+fn map_anonymous(length: usize) -> Result<*mut u8, i32> {
+    map_memory(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+}
+
+/// Writes plain bytes into a mapping of ours.
+///
+/// # Safety
+/// `base + offset` must be writable for `bytes.len()`.
+unsafe fn store(base: *mut u8, offset: usize, bytes: &[u8]) {
+    // SAFETY: promised by the caller.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(offset), bytes.len()) };
+}
+
+impl TraceFile {
+    /// Creates the file, which must not exist yet. `limit_bytes` is the largest size it may reach.
+    pub fn create(path: CString, identity: &ProcessIdentity, limit_bytes: u64) -> Result<Self, i32> {
+        Self::create_with(path, identity, limit_bytes, false)
+    }
+
+    /// Like [`TraceFile::create`]; `distrust_mappings` forces the buffered mode.
+    pub fn create_with(
+        path: CString,
+        identity: &ProcessIdentity,
+        limit_bytes: u64,
+        distrust_mappings: bool,
+    ) -> Result<Self, i32> {
+        let descriptor = Descriptor::open(&path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL)?;
+        let buffered = distrust_mappings || !descriptor.mapping_can_be_trusted();
+        let header = descriptor.reserve(0, FILE_HEADER_BYTES).and_then(|()| {
+            if buffered { map_anonymous(FILE_HEADER_BYTES) } else { descriptor.map(0, FILE_HEADER_BYTES) }
+        });
+        let header = match header {
+            Ok(header) => header,
+            Err(errno) => {
+                // SAFETY: the path is valid; the file is ours and empty.
+                unsafe { libc::unlink(path.as_ptr()) };
+                return Err(errno);
+            }
+        };
+        let flags = if buffered { layout::FLAG_BUFFERED } else { 0 };
+        // SAFETY: the mapping is one header page; all offsets lie inside it.
+        unsafe {
+            store(header, file_offset::VERSION_MAJOR, &layout::VERSION_MAJOR.to_le_bytes());
+            store(header, file_offset::VERSION_MINOR, &layout::VERSION_MINOR.to_le_bytes());
+            store(header, file_offset::HEADER_BYTES, &(FILE_HEADER_BYTES as u32).to_le_bytes());
+            store(header, file_offset::CHUNK_BYTES, &(CHUNK_BYTES as u32).to_le_bytes());
+            store(header, file_offset::PROCESS_ID, &identity.process_id.to_le_bytes());
+            store(header, file_offset::PARENT_PROCESS_ID, &identity.parent_process_id.to_le_bytes());
+            store(header, file_offset::FLAGS, &flags.to_le_bytes());
+            store(header, file_offset::START_MONOTONIC_NS, &identity.monotonic_ns.to_le_bytes());
+            store(header, file_offset::WALL_OFFSET_NS, &identity.wall_offset_ns.to_le_bytes());
+            store(header, file_offset::RUN_ID, &identity.run_id.to_le_bytes());
+            store(header, file_offset::MAGIC, &layout::FILE_MAGIC);
+        }
+        let room_bytes = limit_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
+        let largest_chunk_count = u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1);
+        let file = Self { path, header, buffered, largest_chunk_count };
+        file.write_header_if_buffered(&descriptor)?;
+        Ok(file)
+    }
+
+    /// Whether records reach the file only when a chunk is full, flushed or the process ends.
+    pub fn is_buffered(&self) -> bool {
+        self.buffered
+    }
+
+    fn header_u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: the header page is mapped for the life of the process and the offset is aligned.
+        unsafe { &*self.header.add(offset).cast::<AtomicU32>() }
+    }
+
+    fn header_u64(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as above.
+        unsafe { &*self.header.add(offset).cast::<AtomicU64>() }
+    }
+
+    /// Adds to the loss counter of a reason. Safe to call from anywhere, also from signal handlers.
+    pub fn count_loss(&self, reason: LossReason, count: u64) {
+        let offset = file_offset::LOSSES + 8 * (reason as usize).min(layout::LOSS_COUNTERS - 1);
+        self.header_u64(offset).fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Notes that the process ends in the normal way.
+    pub fn close(&self, monotonic_ns: u64) {
+        self.header_u64(file_offset::CLOSED_MONOTONIC_NS).store(monotonic_ns, Ordering::Relaxed);
+        self.header_u32(file_offset::CLOSED).store(1, Ordering::Release);
+        if self.buffered
+            && let Ok(descriptor) = Descriptor::open(&self.path, libc::O_RDWR)
+        {
+            let _ = self.write_header_if_buffered(&descriptor);
+        }
+    }
+
+    fn write_header_if_buffered(&self, descriptor: &Descriptor) -> Result<(), i32> {
+        if !self.buffered {
+            return Ok(());
+        }
+        // SAFETY: the header page is mapped; a torn counter is harmless.
+        descriptor.write_at(unsafe { std::slice::from_raw_parts(self.header, FILE_HEADER_BYTES) }, 0)
+    }
+
+    /// Hands out a fresh chunk for a thread.
+    pub fn allocate_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
+        let allocated = self.header_u32(file_offset::CHUNKS_ALLOCATED);
+        let index = allocated
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < self.largest_chunk_count).then_some(count + 1)
+            })
+            .map_err(|_| ChunkError::SizeLimit)?;
+        let offset = layout::chunk_file_offset(index);
+        let descriptor = Descriptor::open(&self.path, libc::O_RDWR).map_err(ChunkError::System)?;
+        descriptor.reserve(offset, CHUNK_BYTES).map_err(ChunkError::System)?;
+        let base = if self.buffered { map_anonymous(CHUNK_BYTES) } else { descriptor.map(offset, CHUNK_BYTES) };
+        let base = base.map_err(ChunkError::System)?;
+        // SAFETY: the mapping is one chunk; all offsets lie inside its header.
+        unsafe {
+            store(base, chunk_offset::INDEX, &index.to_le_bytes());
+            store(base, chunk_offset::STATE, &(ChunkState::Open as u32).to_le_bytes());
+            store(base, chunk_offset::BASE_MONOTONIC_NS, &monotonic_ns.to_le_bytes());
+            store(base, chunk_offset::THREAD_ID, &thread_id.to_le_bytes());
+            store(base, chunk_offset::MAGIC, &layout::CHUNK_MAGIC);
+        }
+        Ok(Chunk { base, used_bytes: CHUNK_HEADER_BYTES, state: CodecState::new(monotonic_ns, thread_id) })
+    }
+
+    /// Ends a chunk: checksum, state, unmap.
+    pub fn seal_chunk(&self, chunk: Chunk) {
+        let committed_bytes = chunk.used_bytes - CHUNK_HEADER_BYTES;
+        // SAFETY: the chunk owns its mapping of CHUNK_BYTES and nobody writes to it any more.
+        unsafe {
+            let payload = std::slice::from_raw_parts(chunk.base.add(CHUNK_HEADER_BYTES), committed_bytes);
+            store(chunk.base, chunk_offset::CHECKSUM, &xxh3_64(payload).to_le_bytes());
+            chunk.live_u32(chunk_offset::STATE).store(ChunkState::Sealed as u32, Ordering::Release);
+        }
+        if self.buffered {
+            let _ = self.flush_chunk(&chunk);
+        }
+        // SAFETY: the mapping is ours and no longer used.
+        unsafe { libc::munmap(chunk.base.cast(), CHUNK_BYTES) };
+    }
+
+    /// In buffered mode, brings the records of a chunk into the file.
+    pub fn flush_chunk(&self, chunk: &Chunk) -> Result<(), i32> {
+        if !self.buffered {
+            return Ok(());
+        }
+        let descriptor = Descriptor::open(&self.path, libc::O_RDWR)?;
+        // SAFETY: the chunk owns its mapping; `used_bytes` never exceeds it.
+        let bytes = unsafe { std::slice::from_raw_parts(chunk.base, chunk.used_bytes) };
+        descriptor.write_at(bytes, layout::chunk_file_offset(chunk.index()))?;
+        self.write_header_if_buffered(&descriptor)
+    }
+}
+
+/// The window a thread writes its records into.
+///
+/// There is no `Drop`: a chunk that is forgotten stays open in the file and is read up to its last
+/// committed record, which is just what must happen when its thread disappears.
+pub struct Chunk {
+    base: *mut u8,
+    used_bytes: usize,
+    state: CodecState,
+}
+
+// SAFETY: a chunk owns its mapping; whoever owns the chunk may write to it.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    fn live_u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: the mapping is owned, the offset is aligned and inside the header.
+        unsafe { &*self.base.add(offset).cast::<AtomicU32>() }
+    }
+
+    fn index(&self) -> u32 {
+        self.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed)
+    }
+
+    /// The thread whose records are being written.
+    pub fn thread_id(&self) -> u32 {
+        self.state.thread_id
+    }
+
+    /// Time of the last record.
+    pub fn last_monotonic_ns(&self) -> u64 {
+        self.state.monotonic_ns
+    }
+
+    /// Appends a record and commits it. Returns false, and does nothing, if it does not fit.
+    #[inline(always)]
+    pub fn append(&mut self, monotonic_ns: u64, native_stack: StackId, python_stack: StackId, fact: &Fact<'_>) -> bool {
+        if CHUNK_BYTES - self.used_bytes < codec::largest_encoded_bytes(fact) {
+            return false;
+        }
+        // SAFETY: the room was checked; `used_bytes` never exceeds the mapping.
+        let taken_bytes = unsafe {
+            let destination = self.base.add(self.used_bytes);
+            codec::encode(&mut self.state, monotonic_ns, native_stack, python_stack, fact, destination)
+        };
+        self.used_bytes += taken_bytes;
+        self.live_u32(chunk_offset::COMMITTED_BYTES)
+            .store((self.used_bytes - CHUNK_HEADER_BYTES) as u32, Ordering::Release);
+        true
+    }
+}
