@@ -1,0 +1,63 @@
+//! Things the user should be told although they are no errors.
+
+use std::fmt;
+
+use crate::sets::AnalysisSet;
+
+/// One remark about accepted settings; shown as one line each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// `none` stood beside other values and cleared them.
+    NoneMixed {
+        /// The option or key.
+        name: String,
+    },
+    /// All NPUs were chosen, so single ones beside them have no effect.
+    SingleDevicesCovered,
+    /// Analyses are off because no events are collected.
+    AnalysisWithoutEvents(AnalysisSet),
+    /// A key that holds for the whole process was given again.
+    FixedKey {
+        /// The key.
+        name: String,
+    },
+    /// A program was named where none is run.
+    ProgramIgnored {
+        /// The program.
+        program: String,
+    },
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Note::NoneMixed { name } => {
+                write!(
+                    formatter,
+                    "{name}: 'none' mixed with other values turns them all off"
+                )
+            }
+            Note::SingleDevicesCovered => formatter
+                .write_str("device: 'npu' selects all NPUs, single ones beside it have no effect"),
+            Note::AnalysisWithoutEvents(analysis) => {
+                write!(
+                    formatter,
+                    "no events are collected, so analysis '{analysis}' is off"
+                )
+            }
+            Note::FixedKey { name } => {
+                write!(
+                    formatter,
+                    "{name} can only be set once, before recording begins; the new value is ignored"
+                )
+            }
+            Note::ProgramIgnored { program } => {
+                write!(
+                    formatter,
+                    "a comparison runs no program, '{program}' is ignored"
+                )
+            }
+        }
+    }
+}

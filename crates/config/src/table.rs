@@ -1,0 +1,533 @@
+//! The table: every option and every command, with all spellings, allowed values and help.
+//!
+//! Everything users meet is generated from here: the parser, the Python keys, `--help`, the reference
+//! page and the errors. To add a command, add one line to [`COMMANDS`] when the program implements it.
+
+/// Identifies an option in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is described by its line in the table")]
+pub enum OptionId {
+    LoadApiEnvironment,
+    UnloadApiEnvironment,
+    Help,
+    Version,
+    LogLevel,
+    Verbose,
+    Quiet,
+    Level,
+    Events,
+    Steps,
+    CallStack,
+    CollectMode,
+    Device,
+    MaxTraceSize,
+    Analysis,
+    Compare,
+    Watch,
+    Input,
+    Output,
+    DataFormat,
+}
+
+/// The section of the help text an option stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Variables of the calling shell.
+    Environment,
+    /// Accepted by every command.
+    General,
+    /// What is recorded.
+    Collection,
+    /// What is computed from it.
+    Analysis,
+    /// Where data comes from and goes to.
+    InputOutput,
+}
+
+impl Group {
+    /// The groups in the order of the help text, with their headings.
+    pub const HEADINGS: &'static [(Group, &'static str)] = &[
+        (Group::Environment, "Environment setup"),
+        (Group::General, "General options"),
+        (Group::Collection, "Collection options"),
+        (Group::Analysis, "Analysis options"),
+        (Group::InputOutput, "Input / Output options"),
+    ];
+}
+
+/// One option.
+#[derive(Debug)]
+pub struct OptionSpec {
+    /// Identity.
+    pub id: OptionId,
+    /// Long spellings without dashes, the documented one first.
+    pub names: &'static [&'static str],
+    /// One-letter spellings.
+    pub letters: &'static [char],
+    /// How its value is shown; `None` if it takes no value.
+    pub placeholder: Option<&'static str>,
+    /// Keys of the Python `config()`, the documented one first.
+    pub python_keys: &'static [&'static str],
+    /// Section of the help text.
+    pub group: Group,
+    /// What it does, as one or two sentences.
+    pub summary: &'static str,
+    /// What its values mean.
+    pub values: &'static [(&'static str, &'static str)],
+    /// What is allowed, for error messages.
+    pub allowed: &'static str,
+    /// The value that holds without the option; empty if there is none.
+    pub default: &'static str,
+    /// A value to show in the reference; empty if there is none.
+    pub example: &'static str,
+}
+
+/// What most lines of the table leave open.
+const UNSET: OptionSpec = OptionSpec {
+    id: OptionId::Help,
+    names: &[],
+    letters: &[],
+    placeholder: None,
+    python_keys: &[],
+    group: Group::General,
+    summary: "",
+    values: &[],
+    allowed: "",
+    default: "",
+    example: "",
+};
+
+/// All options, in the order of the help text.
+pub const OPTIONS: &[OptionSpec] = &[
+    OptionSpec {
+        id: OptionId::LoadApiEnvironment,
+        names: &["load-api-env"],
+        group: Group::Environment,
+        summary: "Set LD_PRELOAD and LD_LIBRARY_PATH of the current shell for \
+                  recording through the Python API. Must be sourced.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::UnloadApiEnvironment,
+        names: &["unload-api-env"],
+        group: Group::Environment,
+        summary: "Undo --load-api-env. Must be sourced.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Help,
+        names: &["help"],
+        letters: &['h'],
+        summary: "Show this text and exit.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Version,
+        names: &["version"],
+        letters: &['v', 'V'],
+        summary: "Show the version and exit.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::LogLevel,
+        names: &["log-level"],
+        placeholder: Some("<LEVEL>"),
+        python_keys: &["log_level"],
+        summary: "How much the tool says about its own work: debug, info, warn \
+                  (or warning), error. Wins over --verbose and --quiet.",
+        allowed: "debug, info, warn (or warning), error",
+        default: "warn",
+        example: "info",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Verbose,
+        names: &["verbose", "debug"],
+        summary: "Same as --log-level=debug.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Quiet,
+        names: &["quiet"],
+        letters: &['q'],
+        summary: "Same as --log-level=error.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Level,
+        names: &["level"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["level"],
+        group: Group::Collection,
+        summary: "Granularity of launches.",
+        values: &[("op, 0", "operators"), ("kernel, 1", "kernels")],
+        allowed: "op (or 0) and kernel (or 1), separated by commas",
+        default: "op",
+        example: "op,kernel",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Events,
+        names: &["events"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["events"],
+        group: Group::Collection,
+        summary: "Events to record. alloc brings free and the reverse, access \
+                  brings both; an analysis brings the events it needs. An empty \
+                  value or none records no events and turns analyses off.",
+        values: &[
+            ("alloc", "memory allocations"),
+            ("free", "memory deallocations"),
+            ("launch", "launches of operators and kernels"),
+            ("access", "memory accesses of ATB and PyTorch operators"),
+            ("traceback", "Python function trace"),
+            ("none", "nothing"),
+        ],
+        allowed: "alloc, free, launch, access, traceback, separated by commas, or none",
+        default: "alloc,free,launch",
+        example: "alloc,free,access",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Steps,
+        names: &["steps"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["steps"],
+        group: Group::Collection,
+        summary: "Write only these steps, at most 5 numbers from 1 up. Without \
+                  it all steps are written.",
+        allowed: "1 to 5 step numbers from 1 to 4294967295, separated by commas",
+        example: "1,2,3",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::CallStack,
+        names: &["call-stack"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["call_stack"],
+        group: Group::Collection,
+        summary: "Write call stacks, with an optional depth from 0 to 1000 \
+                  (without one: 50).",
+        values: &[
+            ("c[:DEPTH]", "stacks of native code"),
+            ("python[:DEPTH]", "stacks of Python code"),
+        ],
+        allowed: "c[:DEPTH] and python[:DEPTH], separated by commas, DEPTH from 0 to 1000",
+        default: "off",
+        example: "c:20,python:10",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::CollectMode,
+        names: &["collect-mode"],
+        placeholder: Some("<MODE>"),
+        group: Group::Collection,
+        summary: "When recording begins.",
+        values: &[
+            ("immediate", "with the program"),
+            (
+                "deferred",
+                "when the program calls start() of the Python API",
+            ),
+        ],
+        allowed: "immediate or deferred",
+        default: "immediate",
+        example: "deferred",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Device,
+        names: &["device"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["device"],
+        group: Group::Collection,
+        summary: "Devices to record.",
+        values: &[
+            ("npu", "all NPUs"),
+            ("npu:ID", "one NPU, ID from 0 to 31"),
+            ("cpu", "host memory of CPU tensors"),
+        ],
+        allowed: "npu, npu:ID with ID from 0 to 31, and cpu, separated by commas",
+        default: "npu",
+        example: "npu:2,npu:7",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::MaxTraceSize,
+        names: &["max-trace-size"],
+        placeholder: Some("<SIZE>"),
+        python_keys: &["max_trace_size"],
+        group: Group::Collection,
+        summary: "Limit of the recorded data, in bytes or with a unit such as \
+                  MiB or GiB. When it is reached recording stops with a message \
+                  and the program goes on.",
+        allowed: "a size from 1MiB up, in bytes or with a unit (KiB, MiB, GiB, TiB)",
+        default: "10% of the free disk space, at most 20GiB",
+        example: "8GiB",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Analysis,
+        names: &["analysis"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["analysis"],
+        group: Group::Analysis,
+        summary: "Analyses to run. An empty value or none runs none.",
+        values: &[
+            ("leaks", "leaks and fluctuation between steps"),
+            ("decompose", "memory by owner: weights, gradients, ..."),
+            ("inefficient", "memory allocated early, freed late or idle"),
+            (
+                "oom[:K]",
+                "causes of failed allocations, K blocks (1-1000, default 10)",
+            ),
+            ("none", "nothing"),
+        ],
+        allowed: "leaks, decompose, inefficient, oom[:K] with K from 1 to 1000, separated by commas, \
+                  or none",
+        default: "leaks",
+        example: "leaks,decompose",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Compare,
+        names: &["compare"],
+        group: Group::Analysis,
+        summary: "Compare the memory of two recordings given by --input instead \
+                  of running a program.",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Watch,
+        names: &["watch"],
+        placeholder: Some("<SPEC>"),
+        python_keys: &["watch"],
+        group: Group::Analysis,
+        summary: "Check memory blocks around operators to find who corrupts \
+                  them: [START[:OUT],]END[,full-content] or auto[:SIZE].",
+        values: &[
+            ("START", "operator whose outputs are watched"),
+            ("OUT", "only this output of START, as out1 or 1"),
+            ("END", "operator at whose end watching ends"),
+            ("full-content", "write contents, not only checksums"),
+            (
+                "auto[:SIZE]",
+                "all live blocks, SIZE bytes at most each time",
+            ),
+        ],
+        allowed: "[START[:OUT],]END[,full-content] or auto[:SIZE], with operator names, OUT as out1 or 1",
+        default: "off",
+        example: "op0,op1,full-content",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Input,
+        names: &["input", "input-path"],
+        letters: &['i'],
+        placeholder: Some("<BASE>,<OTHER>"),
+        group: Group::InputOutput,
+        summary: "The two recordings for --compare.",
+        allowed: "two paths of at most 4096 characters, separated by a comma",
+        example: "/home/projects/input1,/home/projects/input2",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Output,
+        names: &["output", "output-path"],
+        letters: &['o'],
+        placeholder: Some("<DIR>"),
+        python_keys: &["output", "output_path"],
+        group: Group::InputOutput,
+        summary: "Directory for all results.",
+        allowed: "a directory path of 1 to 4096 characters",
+        default: DEFAULT_OUTPUT,
+        example: "/home/projects/output",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::DataFormat,
+        names: &["data-format", "format"],
+        placeholder: Some("<LIST>"),
+        python_keys: &["data_format", "format"],
+        group: Group::InputOutput,
+        summary: "Format of the output files; both may be given.",
+        values: &[
+            ("csv", "text tables"),
+            ("db", "SQLite files, for MindStudio Insight"),
+        ],
+        allowed: "csv, db or csv,db",
+        default: "csv",
+        example: "db",
+        ..UNSET
+    },
+];
+
+/// Stands for the default output directory, which depends on the program's name.
+pub(crate) const DEFAULT_OUTPUT: &str = "{output}";
+
+/// An option that belongs to one command only.
+#[derive(Debug)]
+pub struct FlagSpec {
+    /// Long spelling without dashes.
+    pub name: &'static str,
+    /// How its value is shown; `None` if it takes no value. The command itself checks the value.
+    pub placeholder: Option<&'static str>,
+    /// What it does.
+    pub summary: &'static str,
+}
+
+/// One command, `msmemscope <name> ...`.
+#[derive(Debug)]
+pub struct CommandSpec {
+    /// The word users type.
+    pub name: &'static str,
+    /// The arguments after it, as shown in the usage.
+    pub operands: &'static str,
+    /// Fewest and most arguments.
+    pub operand_count: (usize, usize),
+    /// What it does, in one line.
+    pub summary: &'static str,
+    /// Options of the main table it accepts besides the general ones.
+    pub options: &'static [OptionId],
+    /// Options of its own.
+    pub flags: &'static [FlagSpec],
+    /// Whether the word is a command only without arguments; with arguments it is a program to run.
+    pub only_alone: bool,
+}
+
+/// What most commands leave open.
+const PLAIN: CommandSpec = CommandSpec {
+    name: "",
+    operands: "",
+    operand_count: (0, 0),
+    summary: "",
+    options: &[],
+    flags: &[],
+    only_alone: false,
+};
+
+/// The command that `msmemscope <program>` stands for.
+pub(crate) const RUN: &str = "run";
+/// The command that `--compare` stands for.
+pub(crate) const COMPARE: &str = "compare";
+
+/// All commands. Only implemented ones are listed: a word in this table is no program name any more.
+pub const COMMANDS: &[CommandSpec] = &[
+    CommandSpec {
+        name: RUN,
+        operands: "[--] <program> [arguments]",
+        operand_count: (1, usize::MAX),
+        summary: "Record a program; the default, the word may be left out.",
+        options: &[
+            OptionId::Level,
+            OptionId::Events,
+            OptionId::Steps,
+            OptionId::CallStack,
+            OptionId::CollectMode,
+            OptionId::Device,
+            OptionId::MaxTraceSize,
+            OptionId::Analysis,
+            OptionId::Watch,
+            OptionId::Output,
+            OptionId::DataFormat,
+        ],
+        ..PLAIN
+    },
+    CommandSpec {
+        name: COMPARE,
+        operands: "<BASE> <OTHER>",
+        operand_count: (2, 2),
+        summary: "Compare the memory of two recordings.",
+        options: &[OptionId::Level, OptionId::Output, OptionId::Input],
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "recover",
+        operands: "<DIR>...",
+        operand_count: (1, usize::MAX),
+        summary: "Write the results of recordings that were cut off.",
+        options: &[OptionId::DataFormat, OptionId::Analysis],
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "finish",
+        operands: "<DIR>...",
+        operand_count: (1, usize::MAX),
+        summary: "Write the results of recordings, again if need be.",
+        options: &[OptionId::DataFormat, OptionId::Analysis],
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "info",
+        operands: "<DIR>...",
+        operand_count: (1, usize::MAX),
+        summary: "Show what recordings contain and how complete they are.",
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "doctor",
+        operands: "[-- <program> [arguments]]",
+        operand_count: (0, usize::MAX),
+        summary: "Explain what would not be recorded here, and why.",
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "env",
+        summary: "Print the variables for recording by hand, for eval.",
+        only_alone: true,
+        ..PLAIN
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn spellings_are_unique() {
+        let mut seen = HashSet::new();
+        for spec in OPTIONS {
+            for name in spec.names {
+                assert!(seen.insert(name.to_string()), "{name}");
+            }
+            for letter in spec.letters {
+                assert!(seen.insert(letter.to_string()), "{letter}");
+            }
+            for key in spec.python_keys {
+                assert!(seen.insert(format!("python {key}")), "{key}");
+            }
+        }
+        let mut commands = HashSet::new();
+        for command in COMMANDS {
+            assert!(commands.insert(command.name), "{}", command.name);
+            for flag in command.flags {
+                assert!(
+                    !seen.contains(flag.name),
+                    "{} of {}",
+                    flag.name,
+                    command.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn options_with_a_value_say_what_is_allowed() {
+        for spec in OPTIONS {
+            assert_eq!(
+                spec.placeholder.is_some(),
+                !spec.allowed.is_empty(),
+                "{:?}",
+                spec.id
+            );
+            assert!(
+                spec.python_keys.is_empty() || spec.placeholder.is_some(),
+                "{:?}",
+                spec.id
+            );
+            assert!(!spec.summary.is_empty(), "{:?}", spec.id);
+            assert!(!spec.names.is_empty(), "{:?}", spec.id);
+        }
+    }
+}

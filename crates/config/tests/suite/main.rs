@@ -1,0 +1,3 @@
+//! Tests of the crate as its users see it.
+
+mod handover;
