@@ -1,5 +1,6 @@
 //! Brings the records of all chunks into one order: time, frees first, thread, sequence.
 //!
+//! Records of one thread that carry the same time keep the order they were written in.
 //! Only chunks whose time ranges overlap are in memory at once: about one per thread.
 
 use std::cmp::Reverse;
@@ -45,7 +46,8 @@ impl OpenChunk {
             while let Some(entry) = chunk.next_place() {
                 places.push(entry);
             }
-            places.sort_unstable_by_key(|entry| Reverse(entry.0));
+            places
+                .sort_unstable_by_key(|&((monotonic_ns, .., record_number), _)| Reverse((monotonic_ns, record_number)));
             chunk.sorted = Some(places);
         }
         chunk
