@@ -10,9 +10,7 @@ use crate::error::{ValueError, printable, quoted};
 use crate::link::link;
 use crate::note::Note;
 use crate::sets::{AnalysisSet, EventSet, LevelSet};
-use crate::settings::{
-    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, Watch,
-};
+use crate::settings::{CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, Watch};
 use crate::suggest::nearest;
 use crate::table::{OptionId, OptionSpec};
 use crate::value::{list_items, number, path_items, size_bytes};
@@ -29,10 +27,7 @@ const SMALLEST_TRACE_BYTES: u64 = 1 << 20;
 
 /// Settings the user gave; `None` where nothing was said.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-#[allow(
-    missing_docs,
-    reason = "each field changes the field of Settings with its name"
-)]
+#[allow(missing_docs, reason = "each field changes the field of Settings with its name")]
 pub struct SettingsChange {
     pub level: Option<LevelSet>,
     /// Events as asked for, before linking.
@@ -70,17 +65,7 @@ impl SettingsChange {
                 $(if let Some(value) = &self.$field { settings.$field = value.clone(); })+
             };
         }
-        copy_given!(
-            level,
-            steps,
-            call_stacks,
-            collect_mode,
-            devices,
-            oom_block_count,
-            data_formats,
-            output,
-            log_level
-        );
+        copy_given!(level, steps, call_stacks, collect_mode, devices, oom_block_count, data_formats, output, log_level);
         if let Some(watch) = &self.watch {
             settings.watch = Some(watch.clone());
         }
@@ -91,12 +76,7 @@ impl SettingsChange {
     }
 
     /// Takes `value` for `spec`, which the user called `name`.
-    pub(crate) fn set(
-        &mut self,
-        spec: &'static OptionSpec,
-        name: &str,
-        value: &OsStr,
-    ) -> Result<(), ValueError> {
+    pub(crate) fn set(&mut self, spec: &'static OptionSpec, name: &str, value: &OsStr) -> Result<(), ValueError> {
         let reader = ValueReader { spec, name, value };
         if spec.id == OptionId::Output {
             self.output = Some(reader.directory()?);
@@ -107,26 +87,15 @@ impl SettingsChange {
             OptionId::Level => self.level = Some(reader.levels(text)?),
             OptionId::Events => {
                 let words = || EventSet::words().chain([NONE]);
-                let events = Members::read(text, |item| {
-                    EventSet::from_word(item).ok_or_else(|| reader.unknown(item, words()))
-                })?;
-                self.remark(
-                    Note::NoneMixed {
-                        name: name.to_string(),
-                    },
-                    events.is_mixed(),
-                );
+                let events =
+                    Members::read(text, |item| EventSet::from_word(item).ok_or_else(|| reader.unknown(item, words())))?;
+                self.remark(Note::NoneMixed { name: name.to_string() }, events.is_mixed());
                 self.events = Some(events.chosen(EventSet::union));
             }
             OptionId::Analysis => {
                 let mut block_count = None;
                 let analyses = Members::read(text, |item| reader.analysis(item, &mut block_count))?;
-                self.remark(
-                    Note::NoneMixed {
-                        name: name.to_string(),
-                    },
-                    analyses.is_mixed(),
-                );
+                self.remark(Note::NoneMixed { name: name.to_string() }, analyses.is_mixed());
                 self.analysis = Some(analyses.chosen(AnalysisSet::union));
                 self.oom_block_count = block_count;
             }
@@ -138,7 +107,7 @@ impl SettingsChange {
             OptionId::LogLevel => self.log_level = Some(reader.word(text, LogLevel::WORDS)?),
             OptionId::Device => {
                 let (devices, is_covered) = reader.devices(text)?;
-                self.remark(Note::SingleDevicesCovered, is_covered);
+                self.remark(Note::SingleDevicesCovered { name: name.to_string() }, is_covered);
                 self.devices = Some(devices);
             }
             OptionId::DataFormat => self.data_formats = Some(reader.data_formats(text)?),
@@ -175,11 +144,7 @@ impl SettingsChange {
 }
 
 /// The two paths of `--input`.
-pub(crate) fn read_input(
-    spec: &'static OptionSpec,
-    name: &str,
-    value: &OsStr,
-) -> Result<[PathBuf; 2], ValueError> {
+pub(crate) fn read_input(spec: &'static OptionSpec, name: &str, value: &OsStr) -> Result<[PathBuf; 2], ValueError> {
     let reader = ValueReader { spec, name, value };
     let paths = path_items(value.as_bytes());
     let [base, other] = paths[..] else {
@@ -201,14 +166,8 @@ struct Members<Member> {
 
 impl<Member: Default> Members<Member> {
     /// Reads a list that may also be empty.
-    fn read(
-        text: &str,
-        mut read: impl FnMut(&str) -> Result<Member, ValueError>,
-    ) -> Result<Self, ValueError> {
-        let mut members = Members {
-            items: Vec::new(),
-            has_none: false,
-        };
+    fn read(text: &str, mut read: impl FnMut(&str) -> Result<Member, ValueError>) -> Result<Self, ValueError> {
+        let mut members = Members { items: Vec::new(), has_none: false };
         for item in list_items(text) {
             if item == NONE {
                 members.has_none = true;
@@ -254,29 +213,17 @@ impl<'a> ValueReader<'a> {
 
     /// An item that is no known word; names it unless it is the whole value.
     fn unknown(&self, item: &str, words: impl IntoIterator<Item = &'static str>) -> ValueError {
-        let problem =
-            (self.value != OsStr::new(item)).then(|| format!("{} is unknown", quoted(item)));
-        ValueError {
-            suggestion: nearest(item, words),
-            ..self.error(problem)
-        }
+        let problem = (self.value != OsStr::new(item)).then(|| format!("{} is unknown", quoted(item)));
+        ValueError { suggestion: nearest(item, words), ..self.error(problem) }
     }
 
     fn text(&self) -> Result<&'a str, ValueError> {
-        self.value
-            .to_str()
-            .ok_or_else(|| self.error(Some("it is not valid UTF-8".to_string())))
+        self.value.to_str().ok_or_else(|| self.error(Some("it is not valid UTF-8".to_string())))
     }
 
-    fn word<Meaning: Copy>(
-        &self,
-        text: &str,
-        words: &[(Meaning, &'static str)],
-    ) -> Result<Meaning, ValueError> {
+    fn word<Meaning: Copy>(&self, text: &str, words: &[(Meaning, &'static str)]) -> Result<Meaning, ValueError> {
         let found = words.iter().find(|(_, word)| *word == text.trim());
-        found
-            .map(|(meaning, _)| *meaning)
-            .ok_or_else(|| self.unknown(text.trim(), words.iter().map(|(_, word)| *word)))
+        found.map(|(meaning, _)| *meaning).ok_or_else(|| self.unknown(text.trim(), words.iter().map(|(_, word)| *word)))
     }
 
     fn levels(&self, text: &str) -> Result<LevelSet, ValueError> {
@@ -285,34 +232,27 @@ impl<'a> ValueReader<'a> {
             let level = match item {
                 "0" => LevelSet::OP,
                 "1" => LevelSet::KERNEL,
-                _ => LevelSet::from_word(item)
-                    .ok_or_else(|| self.unknown(item, LevelSet::words()))?,
+                _ => LevelSet::from_word(item).ok_or_else(|| self.unknown(item, LevelSet::words()))?,
             };
             levels = levels.union(level);
         }
         Ok(levels)
     }
 
-    fn analysis(
-        &self,
-        item: &str,
-        block_count: &mut Option<u16>,
-    ) -> Result<AnalysisSet, ValueError> {
+    fn analysis(&self, item: &str, block_count: &mut Option<u16>) -> Result<AnalysisSet, ValueError> {
         if let Some(count) = item.strip_prefix("oom:") {
-            let count = number(count, 1..=1000)
-                .map_err(|problem| self.error(Some(problem.describe(count))))?;
+            let count = number(count, 1..=1000).map_err(|problem| self.error(Some(problem.describe(count))))?;
             *block_count = Some(count as u16);
             return Ok(AnalysisSet::OOM);
         }
-        AnalysisSet::from_word(item)
-            .ok_or_else(|| self.unknown(item, AnalysisSet::words().chain([NONE])))
+        AnalysisSet::from_word(item).ok_or_else(|| self.unknown(item, AnalysisSet::words().chain([NONE])))
     }
 
     fn steps(&self, text: &str) -> Result<Vec<u32>, ValueError> {
         let mut steps = Vec::new();
         for item in list_items(text) {
-            let step = number(item, 1..=u64::from(u32::MAX))
-                .map_err(|problem| self.error(Some(problem.describe(item))))?;
+            let step =
+                number(item, 1..=u64::from(u32::MAX)).map_err(|problem| self.error(Some(problem.describe(item))))?;
             steps.push(step as u32);
         }
         steps.sort_unstable();
@@ -329,8 +269,7 @@ impl<'a> ValueReader<'a> {
         for item in list_items(text) {
             let (kind, depth) = match item.split_once(':') {
                 Some((kind, depth)) => {
-                    let depth = number(depth, 0..=1000)
-                        .map_err(|problem| self.error(Some(problem.describe(depth))))?;
+                    let depth = number(depth, 0..=1000).map_err(|problem| self.error(Some(problem.describe(depth))))?;
                     (kind, depth as u16)
                 }
                 None => (item, Settings::DEFAULT_STACK_DEPTH),
@@ -369,10 +308,7 @@ impl<'a> ValueReader<'a> {
     }
 
     fn data_formats(&self, text: &str) -> Result<DataFormats, ValueError> {
-        let mut formats = DataFormats {
-            csv: false,
-            db: false,
-        };
+        let mut formats = DataFormats { csv: false, db: false };
         for item in list_items(text) {
             match item {
                 "csv" => formats.csv = true,
@@ -416,9 +352,7 @@ fn device_id(text: &str) -> Result<u32, String> {
         }
         Some(_) => None,
         None => {
-            return number(text, 0..=31)
-                .map(|id| id as u32)
-                .map_err(|problem| problem.describe(text));
+            return number(text, 0..=31).map(|id| id as u32).map_err(|problem| problem.describe(text));
         }
     };
     id.ok_or_else(|| format!("{} is no device number from 0 to 31", quoted(text)))

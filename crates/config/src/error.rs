@@ -23,12 +23,7 @@ pub struct ValueError {
 
 impl fmt::Display for ValueError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "invalid value {} for {}",
-            quoted(&self.value),
-            self.name
-        )?;
+        write!(formatter, "invalid value {} for {}", quoted(&self.value), self.name)?;
         if let Some(problem) = &self.problem {
             write!(formatter, ": {problem}")?;
         }
@@ -112,28 +107,18 @@ pub enum UsageError {
 impl fmt::Display for UsageError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UsageError::UnknownOption {
-                option,
-                suggestion,
-                program,
-            } => {
+            UsageError::UnknownOption { option, suggestion, program } => {
                 write!(formatter, "unknown option {}", quoted(option))?;
-                write_suggestion(formatter, suggestion.as_deref())?;
-                match program {
-                    Some(program) => write!(
-                        formatter,
-                        "; to pass it to the program, write -- before {}",
-                        quoted(program)
-                    ),
-                    None => formatter.write_str("; --help lists all options"),
+                if let Some(program) = program {
+                    let program = quoted(program);
+                    write!(formatter, "; to pass it to the program, write -- before {program}")?;
+                } else if suggestion.is_none() {
+                    formatter.write_str("; --help lists all options")?;
                 }
+                write_suggestion(formatter, suggestion.as_deref())
             }
             UsageError::AmbiguousOption { option, candidates } => {
-                write!(
-                    formatter,
-                    "option {} is ambiguous; it could be ",
-                    quoted(option)
-                )?;
+                write!(formatter, "option {} is ambiguous; it could be ", quoted(option))?;
                 for (index, candidate) in candidates.iter().enumerate() {
                     let separator = match index {
                         0 => "",
@@ -145,50 +130,29 @@ impl fmt::Display for UsageError {
                 Ok(())
             }
             UsageError::MissingValue { option, allowed } => {
-                write!(
-                    formatter,
-                    "option {} needs a value; allowed: {allowed}",
-                    quoted(option)
-                )
+                write!(formatter, "option {} needs a value; allowed: {allowed}", quoted(option))
             }
             UsageError::UnexpectedValue { option, value } => {
-                write!(
-                    formatter,
-                    "option {} takes no value, but got {}",
-                    quoted(option),
-                    quoted(value)
-                )
+                write!(formatter, "option {} takes no value, but got {}", quoted(option), quoted(value))
             }
             UsageError::Value(error) => error.fmt(formatter),
             UsageError::OptionOfOtherCommand { option, command } => {
-                write!(
-                    formatter,
-                    "option {} does not apply to the command '{command}'",
-                    quoted(option)
-                )
+                write!(formatter, "option {} does not apply to the command '{command}'", quoted(option))
             }
-            UsageError::OperandCount {
-                command,
-                usage,
-                given,
-            } => write!(
+            UsageError::OperandCount { command, usage, given } => write!(
                 formatter,
                 "the command '{command}' got {given} {}; usage: {usage}",
                 if *given == 1 { "argument" } else { "arguments" }
             ),
-            UsageError::CompareWithoutInput => formatter
-                .write_str("--compare needs the two recordings to compare: --input=<BASE>,<OTHER>"),
-            UsageError::InputWithoutCompare { value } => {
-                write!(
-                    formatter,
-                    "--input {} is only valid together with --compare",
-                    quoted(value)
-                )
+            UsageError::CompareWithoutInput => {
+                formatter.write_str("--compare needs the two recordings to compare: --input=<BASE>,<OTHER>")
             }
-            UsageError::MustBeSourced { option, program } => write!(
-                formatter,
-                "{option} must be sourced: run 'source {program} {option}' in bash"
-            ),
+            UsageError::InputWithoutCompare { value } => {
+                write!(formatter, "--input {} is only valid together with --compare", quoted(value))
+            }
+            UsageError::MustBeSourced { option, program } => {
+                write!(formatter, "{option} must be sourced: run 'source {program} {option}' in bash")
+            }
             UsageError::NoProgram => {
                 formatter.write_str("no program to run; write it after the options, or see --help")
             }
@@ -233,28 +197,13 @@ pub enum ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConfigError::UnknownKey {
-                key,
-                value,
-                suggestion,
-            } => {
-                write!(
-                    formatter,
-                    "unknown key {} (value {})",
-                    quoted(key),
-                    quoted(value)
-                )?;
+            ConfigError::UnknownKey { key, value, suggestion } => {
+                write!(formatter, "unknown key {} (value {})", quoted(key), quoted(value))?;
                 write_suggestion(formatter, *suggestion)
             }
-            ConfigError::GivenTwice {
-                first,
-                second,
-                value,
-            } => write!(
-                formatter,
-                "{second}={} contradicts {first}: both are spellings of one key",
-                quoted(value)
-            ),
+            ConfigError::GivenTwice { first, second, value } => {
+                write!(formatter, "{second}={} contradicts {first}: both are spellings of one key", quoted(value))
+            }
             ConfigError::Value(error) => error.fmt(formatter),
         }
     }
@@ -310,10 +259,7 @@ mod tests {
     #[test]
     fn quoted_text_is_one_short_line() {
         assert_eq!(quoted("a b"), "'a b'");
-        assert_eq!(
-            quoted("a\nb\u{1b}[31m\u{2028}"),
-            "'a\\nb\\u{1b}[31m\\u{2028}'"
-        );
+        assert_eq!(quoted("a\nb\u{1b}[31m\u{2028}"), "'a\\nb\\u{1b}[31m\\u{2028}'");
         assert_eq!(quoted("内存"), "'内存'");
         assert_eq!(quoted(&"x".repeat(5000)).chars().count(), LONGEST_SHOWN + 5);
     }

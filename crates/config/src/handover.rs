@@ -70,12 +70,7 @@ impl fmt::Display for HandoverError {
                 write!(formatter, "version {} instead of {VERSION}", quoted(found))
             }
             HandoverError::Malformed { key, value } => {
-                write!(
-                    formatter,
-                    "{} has the unreadable value {}",
-                    quoted(key),
-                    quoted(value)
-                )
+                write!(formatter, "{} has the unreadable value {}", quoted(key), quoted(value))
             }
             HandoverError::Missing { key } => write!(formatter, "'{key}' is missing"),
         }
@@ -88,9 +83,7 @@ impl Recording {
     /// The value of [`RECORDING_VARIABLE`].
     pub fn to_environment(&self) -> String {
         let settings = &self.settings;
-        let mut writer = Writer {
-            text: VERSION.to_string(),
-        };
+        let mut writer = Writer { text: VERSION.to_string() };
         writer.path("output", &settings.output);
         writer.plain("run", format_args!("{:x}", self.run_id));
         writer.plain("clock", self.wall_clock_offset_ns);
@@ -133,16 +126,11 @@ impl Recording {
         let mut parts = value.split(';');
         let version = parts.next().unwrap_or_default();
         if version != VERSION {
-            return Err(HandoverError::Version {
-                found: version.to_string(),
-            });
+            return Err(HandoverError::Version { found: version.to_string() });
         }
         let mut pairs = Vec::new();
         for part in parts {
-            let malformed = || HandoverError::Malformed {
-                key: part.to_string(),
-                value: String::new(),
-            };
+            let malformed = || HandoverError::Malformed { key: part.to_string(), value: String::new() };
             pairs.push(part.split_once('=').ok_or_else(malformed)?);
         }
         let reader = Reader { pairs };
@@ -152,17 +140,13 @@ impl Recording {
             Variant::default(),
         )?;
         let mut settings = Settings::defaults(variant);
-        settings.output = reader
-            .path("output")?
-            .ok_or(HandoverError::Missing { key: "output" })?;
+        settings.output = reader.path("output")?.ok_or(HandoverError::Missing { key: "output" })?;
         settings.collect_mode = reader.word("mode", CollectMode::WORDS, settings.collect_mode)?;
         settings.log_level = reader.word("log", LogLevel::WORDS, settings.log_level)?;
         let set = |key, bits: u8| Ok(reader.number::<u8>(key)?.unwrap_or(bits));
         settings.level = LevelSet::from_bits(set("level", settings.level.bits())?);
-        settings.events.collected =
-            EventSet::from_bits(set("collect", settings.events.collected.bits())?);
-        settings.events.written =
-            EventSet::from_bits(set("write", settings.events.written.bits())?);
+        settings.events.collected = EventSet::from_bits(set("collect", settings.events.collected.bits())?);
+        settings.events.written = EventSet::from_bits(set("write", settings.events.written.bits())?);
         settings.analysis = AnalysisSet::from_bits(set("analysis", settings.analysis.bits())?);
         settings.oom_block_count = reader.number("oom")?.unwrap_or(settings.oom_block_count);
         settings.devices.all_npus = reader.flag("all_npus", settings.devices.all_npus)?;
@@ -188,14 +172,8 @@ impl Recording {
 }
 
 /// The word for a meaning; the first one if it has several.
-fn word_of<Meaning: PartialEq>(
-    meaning: Meaning,
-    words: &[(Meaning, &'static str)],
-) -> &'static str {
-    words
-        .iter()
-        .find(|(each, _)| *each == meaning)
-        .map_or("", |(_, word)| word)
+fn word_of<Meaning: PartialEq>(meaning: Meaning, words: &[(Meaning, &'static str)]) -> &'static str {
+    words.iter().find(|(each, _)| *each == meaning).map_or("", |(_, word)| word)
 }
 
 struct Writer {
@@ -232,11 +210,7 @@ impl Writer {
 
     fn watch(&mut self, watch: &Watch) {
         match &watch.target {
-            WatchTarget::Operators {
-                start,
-                output_index,
-                end,
-            } => {
+            WatchTarget::Operators { start, output_index, end } => {
                 if let Some(start) = start {
                     self.bytes("watch_start", start.as_bytes());
                 }
@@ -268,10 +242,7 @@ impl Reader<'_> {
         };
         match convert(value) {
             Some(converted) => Ok(Some(converted)),
-            None => Err(HandoverError::Malformed {
-                key: key.to_string(),
-                value: value.to_string(),
-            }),
+            None => Err(HandoverError::Malformed { key: key.to_string(), value: value.to_string() }),
         }
     }
 
@@ -299,22 +270,14 @@ impl Reader<'_> {
         words: &[(Meaning, &'static str)],
         default: Meaning,
     ) -> Result<Meaning, HandoverError> {
-        let found = self.convert(key, |value| {
-            words
-                .iter()
-                .find(|(_, word)| *word == value)
-                .map(|(meaning, _)| *meaning)
-        })?;
+        let found =
+            self.convert(key, |value| words.iter().find(|(_, word)| *word == value).map(|(meaning, _)| *meaning))?;
         Ok(found.unwrap_or(default))
     }
 
     fn steps(&self, key: &str) -> Result<Vec<u32>, HandoverError> {
-        let steps = self.convert(key, |value| {
-            value
-                .split('.')
-                .map(|step| step.parse().ok())
-                .collect::<Option<Vec<u32>>>()
-        })?;
+        let steps =
+            self.convert(key, |value| value.split('.').map(|step| step.parse().ok()).collect::<Option<Vec<u32>>>())?;
         let mut steps = steps.unwrap_or_default();
         steps.sort_unstable();
         Ok(steps)
@@ -332,22 +295,13 @@ impl Reader<'_> {
     fn watch(&self) -> Result<Option<Watch>, HandoverError> {
         let target = if let Some(end) = self.string("watch_end")? {
             let start = self.string("watch_start")?;
-            WatchTarget::Operators {
-                start,
-                output_index: self.number("watch_output")?,
-                end,
-            }
+            WatchTarget::Operators { start, output_index: self.number("watch_output")?, end }
         } else if let Some(limit) = self.number::<u64>("watch_auto")? {
-            WatchTarget::Automatic {
-                size_limit_bytes: (limit > 0).then_some(limit),
-            }
+            WatchTarget::Automatic { size_limit_bytes: (limit > 0).then_some(limit) }
         } else {
             return Ok(None);
         };
-        Ok(Some(Watch {
-            target,
-            full_content: self.flag("watch_full", false)?,
-        }))
+        Ok(Some(Watch { target, full_content: self.flag("watch_full", false)? }))
     }
 }
 

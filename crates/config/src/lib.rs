@@ -20,9 +20,13 @@
 mod change;
 mod error;
 mod handover;
+mod help;
+mod json;
 mod link;
 mod note;
 mod parse;
+mod python;
+mod reference;
 mod sets;
 mod settings;
 mod suggest;
@@ -33,13 +37,16 @@ mod watch;
 pub use change::SettingsChange;
 pub use error::{ConfigError, UsageError, ValueError};
 pub use handover::{HandoverError, RECORDING_VARIABLE, Recording};
+pub use help::help;
+pub use json::config_json;
 pub use link::EventSelection;
 pub use note::Note;
 pub use parse::{Command, Invocation, parse};
+pub use python::{apply_python_config, python_keys};
+pub use reference::reference_page;
 pub use sets::{AnalysisSet, EventSet, LevelSet};
 pub use settings::{
-    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, Variant, Watch,
-    WatchTarget,
+    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, Variant, Watch, WatchTarget,
 };
 pub use table::{COMMANDS, CommandSpec, FlagSpec, Group, OPTIONS, OptionId, OptionSpec};
 pub use value::size_bytes;

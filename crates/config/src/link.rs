@@ -19,37 +19,25 @@ pub struct EventSelection {
 }
 
 /// What an analysis adds to the events.
-struct AnalysisNeeds {
-    analysis: AnalysisSet,
+pub(crate) struct AnalysisNeeds {
+    /// The analysis.
+    pub(crate) analysis: AnalysisSet,
     /// Added to both sets if the user asked for the analysis.
-    written: EventSet,
+    pub(crate) written: EventSet,
     /// Added to the collected set only.
-    collected: EventSet,
+    pub(crate) collected: EventSet,
 }
 
-const ANALYSIS_NEEDS: &[AnalysisNeeds] = &[
-    AnalysisNeeds {
-        analysis: AnalysisSet::LEAKS,
-        written: EventSet::MEMORY,
-        collected: EventSet::NONE,
-    },
-    AnalysisNeeds {
-        analysis: AnalysisSet::DECOMPOSE,
-        written: EventSet::MEMORY,
-        collected: EventSet::ACCESS,
-    },
+/// What each analysis adds, as the manual promises it.
+pub(crate) const ANALYSIS_NEEDS: &[AnalysisNeeds] = &[
+    AnalysisNeeds { analysis: AnalysisSet::LEAKS, written: EventSet::MEMORY, collected: EventSet::NONE },
+    AnalysisNeeds { analysis: AnalysisSet::DECOMPOSE, written: EventSet::MEMORY, collected: EventSet::ACCESS },
     AnalysisNeeds {
         analysis: AnalysisSet::INEFFICIENT,
-        written: EventSet::MEMORY
-            .union(EventSet::ACCESS)
-            .union(EventSet::LAUNCH),
+        written: EventSet::MEMORY.union(EventSet::ACCESS).union(EventSet::LAUNCH),
         collected: EventSet::NONE,
     },
-    AnalysisNeeds {
-        analysis: AnalysisSet::OOM,
-        written: EventSet::NONE,
-        collected: EventSet::MEMORY,
-    },
+    AnalysisNeeds { analysis: AnalysisSet::OOM, written: EventSet::NONE, collected: EventSet::MEMORY },
 ];
 
 /// What linking made of the user's wishes.
@@ -62,19 +50,12 @@ pub(crate) struct Linked {
 /// Links the events and analyses a user asked for; where `None`, what `base` says holds.
 ///
 /// Explicitly no events wins over every analysis: those are then off, with a note.
-pub(crate) fn link(
-    asked_events: Option<EventSet>,
-    asked_analysis: Option<AnalysisSet>,
-    base: &Settings,
-) -> Linked {
+pub(crate) fn link(asked_events: Option<EventSet>, asked_analysis: Option<AnalysisSet>, base: &Settings) -> Linked {
     let analysis = asked_analysis.unwrap_or(base.analysis);
     let mut written = asked_events.unwrap_or(base.events.written);
     if written.is_empty() {
         return Linked {
-            events: EventSelection {
-                collected: EventSet::NONE,
-                written: EventSet::NONE,
-            },
+            events: EventSelection { collected: EventSet::NONE, written: EventSet::NONE },
             analysis: AnalysisSet::NONE,
             note: (!analysis.is_empty()).then_some(Note::AnalysisWithoutEvents(analysis)),
         };
@@ -83,20 +64,13 @@ pub(crate) fn link(
         written = written.union(EventSet::MEMORY);
     }
     let mut collected = written;
-    for needs in ANALYSIS_NEEDS
-        .iter()
-        .filter(|needs| analysis.contains(needs.analysis))
-    {
+    for needs in ANALYSIS_NEEDS.iter().filter(|needs| analysis.contains(needs.analysis)) {
         collected = collected.union(needs.written).union(needs.collected);
         if asked_analysis.is_some() {
             written = written.union(needs.written);
         }
     }
-    Linked {
-        events: EventSelection { collected, written },
-        analysis,
-        note: None,
-    }
+    Linked { events: EventSelection { collected, written }, analysis, note: None }
 }
 
 #[cfg(test)]
@@ -109,10 +83,7 @@ mod tests {
     }
 
     fn events(words: &str) -> EventSet {
-        words
-            .split(',')
-            .filter_map(EventSet::from_word)
-            .fold(EventSet::NONE, EventSet::union)
+        words.split(',').filter_map(EventSet::from_word).fold(EventSet::NONE, EventSet::union)
     }
 
     #[test]
@@ -123,79 +94,38 @@ mod tests {
             (None, None, "alloc,free,launch", "alloc,free,launch"),
             (Some("alloc"), none, "alloc,free", "alloc,free"),
             (Some("free"), none, "alloc,free", "alloc,free"),
-            (
-                Some("access"),
-                none,
-                "alloc,free,access",
-                "alloc,free,access",
-            ),
+            (Some("access"), none, "alloc,free,access", "alloc,free,access"),
             (Some("launch"), none, "launch", "launch"),
             (Some("traceback"), none, "traceback", "traceback"),
             (Some("launch"), None, "alloc,free,launch", "launch"),
-            (
-                Some("launch"),
-                leaks,
-                "alloc,free,launch",
-                "alloc,free,launch",
-            ),
-            (
-                Some("launch"),
-                Some(AnalysisSet::OOM),
-                "alloc,free,launch",
-                "launch",
-            ),
-            (
-                Some("launch"),
-                Some(AnalysisSet::DECOMPOSE),
-                "alloc,free,launch,access",
-                "alloc,free,launch",
-            ),
-            (
-                Some("alloc"),
-                Some(AnalysisSet::INEFFICIENT),
-                "alloc,free,launch,access",
-                "alloc,free,launch,access",
-            ),
+            (Some("launch"), leaks, "alloc,free,launch", "alloc,free,launch"),
+            (Some("launch"), Some(AnalysisSet::OOM), "alloc,free,launch", "launch"),
+            (Some("launch"), Some(AnalysisSet::DECOMPOSE), "alloc,free,launch,access", "alloc,free,launch"),
+            (Some("alloc"), Some(AnalysisSet::INEFFICIENT), "alloc,free,launch,access", "alloc,free,launch,access"),
         ] {
             let linked = link_defaults(asked_events.map(events), asked_analysis);
-            assert_eq!(
-                linked.events.collected,
-                events(collected),
-                "collected of {asked_events:?} {asked_analysis:?}"
-            );
-            assert_eq!(
-                linked.events.written,
-                events(written),
-                "written of {asked_events:?} {asked_analysis:?}"
-            );
+            assert_eq!(linked.events.collected, events(collected), "collected of {asked_events:?} {asked_analysis:?}");
+            assert_eq!(linked.events.written, events(written), "written of {asked_events:?} {asked_analysis:?}");
             assert!(linked.note.is_none());
         }
     }
 
     #[test]
     fn no_events_win_over_any_analysis() {
-        for (asked, noted) in [
-            (None, AnalysisSet::LEAKS),
-            (Some(AnalysisSet::INEFFICIENT), AnalysisSet::INEFFICIENT),
-        ] {
+        for (asked, noted) in [(None, AnalysisSet::LEAKS), (Some(AnalysisSet::INEFFICIENT), AnalysisSet::INEFFICIENT)] {
             let linked = link_defaults(Some(EventSet::NONE), asked);
             assert!(linked.events.collected.is_empty() && linked.analysis.is_empty());
             assert_eq!(linked.note, Some(Note::AnalysisWithoutEvents(noted)));
         }
-        assert_eq!(
-            link_defaults(Some(EventSet::NONE), Some(AnalysisSet::NONE)).note,
-            None
-        );
+        assert_eq!(link_defaults(Some(EventSet::NONE), Some(AnalysisSet::NONE)).note, None);
     }
 
     #[test]
     fn written_events_are_always_collected() {
         for event_bits in 0..32 {
             for analysis_bits in 0..16 {
-                let linked = link_defaults(
-                    Some(EventSet::from_bits(event_bits)),
-                    Some(AnalysisSet::from_bits(analysis_bits)),
-                );
+                let linked =
+                    link_defaults(Some(EventSet::from_bits(event_bits)), Some(AnalysisSet::from_bits(analysis_bits)));
                 assert!(linked.events.collected.contains(linked.events.written));
             }
         }

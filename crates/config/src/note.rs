@@ -14,7 +14,10 @@ pub enum Note {
         name: String,
     },
     /// All NPUs were chosen, so single ones beside them have no effect.
-    SingleDevicesCovered,
+    SingleDevicesCovered {
+        /// The option or key.
+        name: String,
+    },
     /// Analyses are off because no events are collected.
     AnalysisWithoutEvents(AnalysisSet),
     /// A key that holds for the whole process was given again.
@@ -33,30 +36,19 @@ impl fmt::Display for Note {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::NoneMixed { name } => {
-                write!(
-                    formatter,
-                    "{name}: 'none' mixed with other values turns them all off"
-                )
+                write!(formatter, "{name}: 'none' mixed with other values turns them all off")
             }
-            Note::SingleDevicesCovered => formatter
-                .write_str("device: 'npu' selects all NPUs, single ones beside it have no effect"),
+            Note::SingleDevicesCovered { name } => {
+                write!(formatter, "{name}: 'npu' selects all NPUs, single ones beside it have no effect")
+            }
             Note::AnalysisWithoutEvents(analysis) => {
-                write!(
-                    formatter,
-                    "no events are collected, so analysis '{analysis}' is off"
-                )
+                write!(formatter, "no events are collected, so analysis '{analysis}' is off")
             }
             Note::FixedKey { name } => {
-                write!(
-                    formatter,
-                    "{name} can only be set once, before recording begins; the new value is ignored"
-                )
+                write!(formatter, "{name} can only be set once, before recording begins; the new value is ignored")
             }
             Note::ProgramIgnored { program } => {
-                write!(
-                    formatter,
-                    "a comparison runs no program, '{program}' is ignored"
-                )
+                write!(formatter, "a comparison runs no program, '{program}' is ignored")
             }
         }
     }

@@ -9,9 +9,7 @@ use crate::error::{UsageError, printable};
 use crate::note::Note;
 use crate::settings::{LogLevel, Settings, Variant};
 use crate::suggest::nearest;
-use crate::table::{
-    COMMANDS, COMPARE, CommandSpec, FlagSpec, Group, OPTIONS, OptionId, OptionSpec, RUN,
-};
+use crate::table::{COMMANDS, COMPARE, CommandSpec, FlagSpec, Group, OPTIONS, OptionId, OptionSpec, RUN};
 
 /// What the user wants done.
 #[derive(Clone, Debug)]
@@ -73,10 +71,7 @@ impl Invocation {
 /// Options may stand anywhere, also after the program to run; `--` ends them. The first mistake ends
 /// the reading, as do `--help` and `--version`.
 pub fn parse(variant: Variant, arguments: &[OsString]) -> Result<Command, UsageError> {
-    let mut parser = Parser {
-        variant,
-        ..Parser::default()
-    };
+    let mut parser = Parser { variant, ..Parser::default() };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let bytes = argument.as_bytes();
@@ -150,11 +145,7 @@ struct Parser {
 
 impl Parser {
     /// Handles `--name`, `--name=value` and `--name value`, given without the dashes.
-    fn long_option(
-        &mut self,
-        long: &[u8],
-        rest: &mut Rest<'_>,
-    ) -> Result<Option<Command>, UsageError> {
+    fn long_option(&mut self, long: &[u8], rest: &mut Rest<'_>) -> Result<Option<Command>, UsageError> {
         let mut halves = long.splitn(2, |byte| *byte == b'=');
         let typed = OsStr::from_bytes(halves.next().unwrap_or_default());
         let inline = halves.next().map(OsStr::from_bytes);
@@ -165,21 +156,14 @@ impl Parser {
             (true, None) => Some(next_value(&name, found, rest)?),
             (false, None) => None,
             (false, Some(value)) => {
-                return Err(UsageError::UnexpectedValue {
-                    option: name,
-                    value: printable(value),
-                });
+                return Err(UsageError::UnexpectedValue { option: name, value: printable(value) });
             }
         };
         self.take(found, name, value)
     }
 
     /// Handles `-x`, `-xy`, `-x value` and `-xvalue`.
-    fn letters(
-        &mut self,
-        argument: &OsStr,
-        rest: &mut Rest<'_>,
-    ) -> Result<Option<Command>, UsageError> {
+    fn letters(&mut self, argument: &OsStr, rest: &mut Rest<'_>) -> Result<Option<Command>, UsageError> {
         let bytes = argument.as_bytes();
         for position in 1..bytes.len() {
             let letter = char::from(bytes[position]);
@@ -212,23 +196,14 @@ impl Parser {
         };
         let own = self.command.map_or(&[][..], |command| command.flags);
         let own = own.iter().map(|flag| (flag.name, Found::Own(flag)));
-        let main = OPTIONS.iter().flat_map(|spec| {
-            spec.names
-                .iter()
-                .map(move |name| (*name, Found::Main(spec)))
-        });
-        let fitting: Vec<(&'static str, Found)> = own
-            .chain(main)
-            .filter(|(name, _)| name.starts_with(text))
-            .collect();
+        let main = OPTIONS.iter().flat_map(|spec| spec.names.iter().map(move |name| (*name, Found::Main(spec))));
+        let fitting: Vec<(&'static str, Found)> = own.chain(main).filter(|(name, _)| name.starts_with(text)).collect();
         if let Some(exact) = fitting.iter().find(|(name, _)| *name == text) {
             return Ok(*exact);
         }
         match fitting[..] {
             [] => Err(self.unknown_option(OsStr::new(&with_dashes()))),
-            [first, ref others @ ..] if others.iter().all(|other| other.1.is_same(first.1)) => {
-                Ok(first)
-            }
+            [first, ref others @ ..] if others.iter().all(|other| other.1.is_same(first.1)) => Ok(first),
             _ => Err(UsageError::AmbiguousOption {
                 option: with_dashes(),
                 candidates: fitting.iter().map(|(name, _)| *name).collect(),
@@ -238,33 +213,19 @@ impl Parser {
 
     fn unknown_option(&self, typed: &OsStr) -> UsageError {
         let typed = printable(typed);
-        let word = typed
-            .trim_start_matches('-')
-            .split('=')
-            .next()
-            .unwrap_or_default();
+        let word = typed.trim_start_matches('-').split('=').next().unwrap_or_default();
         let own = self.command.map_or(&[][..], |command| command.flags);
-        let names = own
-            .iter()
-            .map(|flag| flag.name)
-            .chain(OPTIONS.iter().flat_map(|spec| spec.names.iter().copied()));
+        let main = OPTIONS.iter().filter(|spec| applies(self.command, spec));
+        let names = own.iter().map(|flag| flag.name).chain(main.flat_map(|spec| spec.names.iter().copied()));
         UsageError::UnknownOption {
             suggestion: nearest(word, names).map(|name| format!("--{name}")),
-            program: self
-                .is_run()
-                .then(|| self.operands.first().map(|name| printable(name)))
-                .flatten(),
+            program: self.is_run().then(|| self.operands.first().map(|name| printable(name))).flatten(),
             option: typed,
         }
     }
 
     /// Acts on an option; `Some` if nothing after it matters.
-    fn take(
-        &mut self,
-        found: Found,
-        name: String,
-        value: Option<&OsStr>,
-    ) -> Result<Option<Command>, UsageError> {
+    fn take(&mut self, found: Found, name: String, value: Option<&OsStr>) -> Result<Option<Command>, UsageError> {
         let spec = match found {
             Found::Main(spec) => spec,
             Found::Own(flag) => {
@@ -278,10 +239,7 @@ impl Parser {
             OptionId::Help => return Ok(Some(Command::Help(self.command))),
             OptionId::Version => return Ok(Some(Command::Version)),
             OptionId::LoadApiEnvironment | OptionId::UnloadApiEnvironment => {
-                return Err(UsageError::MustBeSourced {
-                    option: name,
-                    program: self.variant.program_name(),
-                });
+                return Err(UsageError::MustBeSourced { option: name, program: self.variant.program_name() });
             }
             OptionId::Verbose => self.is_verbose = true,
             OptionId::Quiet => self.is_quiet = true,
@@ -342,28 +300,18 @@ impl Parser {
                 flags: self.flags,
             }));
         }
-        if self
-            .operands
-            .first()
-            .is_none_or(|program| program.is_empty())
-        {
+        if self.operands.first().is_none_or(|program| program.is_empty()) {
             return Err(UsageError::NoProgram);
         }
         let (settings, notes) = self.change.apply_to(&Settings::defaults(self.variant));
-        Ok(Command::Run {
-            settings,
-            program: self.operands,
-            notes,
-        })
+        Ok(Command::Run { settings, program: self.operands, notes })
     }
 
     fn finish_comparison(mut self) -> Result<Command, UsageError> {
         let inputs = match (self.input, self.command) {
             (Some((inputs, _)), _) => {
                 if let Some(program) = self.operands.first() {
-                    self.change.notes.push(Note::ProgramIgnored {
-                        program: printable(program),
-                    });
+                    self.change.notes.push(Note::ProgramIgnored { program: printable(program) });
                 }
                 inputs
             }
@@ -378,61 +326,38 @@ impl Parser {
             }
         };
         let (settings, notes) = self.change.apply_to(&Settings::defaults(self.variant));
-        Ok(Command::Compare {
-            settings,
-            inputs,
-            notes,
-        })
+        Ok(Command::Compare { settings, inputs, notes })
     }
 }
 
 /// The argument after an option that needs a value. Another option there means that it was forgotten.
 fn next_value<'a>(name: &str, found: Found, rest: &mut Rest<'a>) -> Result<&'a OsStr, UsageError> {
-    let missing = || UsageError::MissingValue {
-        option: name.to_string(),
-        allowed: found.allowed(),
-    };
+    let missing = || UsageError::MissingValue { option: name.to_string(), allowed: found.allowed() };
     match rest.next() {
         Some(value) if !value.as_bytes().starts_with(b"--") => Ok(value),
         _ => Err(missing()),
     }
 }
 
-/// Checks that a main option means something for a command.
-fn check_applies(
-    command: Option<&'static CommandSpec>,
-    spec: &OptionSpec,
-    name: &str,
-) -> Result<(), UsageError> {
+/// Whether a main option means something for a command; without a command all of them do.
+fn applies(command: Option<&CommandSpec>, spec: &OptionSpec) -> bool {
+    command.is_none_or(|command| spec.group == Group::General || command.options.contains(&spec.id))
+}
+
+fn check_applies(command: Option<&'static CommandSpec>, spec: &OptionSpec, name: &str) -> Result<(), UsageError> {
     match command {
-        Some(command) if spec.group != Group::General && !command.options.contains(&spec.id) => {
-            Err(UsageError::OptionOfOtherCommand {
-                option: name.to_string(),
-                command: command.name,
-            })
+        Some(command) if !applies(Some(command), spec) => {
+            Err(UsageError::OptionOfOtherCommand { option: name.to_string(), command: command.name })
         }
         _ => Ok(()),
     }
 }
 
-fn check_count(
-    variant: Variant,
-    command: &'static CommandSpec,
-    given: usize,
-) -> Result<(), UsageError> {
+fn check_count(variant: Variant, command: &'static CommandSpec, given: usize) -> Result<(), UsageError> {
     let (fewest, most) = command.operand_count;
     if (fewest..=most).contains(&given) {
         return Ok(());
     }
-    let usage = format!(
-        "{} {} {}",
-        variant.program_name(),
-        command.name,
-        command.operands
-    );
-    Err(UsageError::OperandCount {
-        command: command.name,
-        usage: usage.trim_end().to_string(),
-        given,
-    })
+    let usage = format!("{} {} {}", variant.program_name(), command.name, command.operands);
+    Err(UsageError::OperandCount { command: command.name, usage: usage.trim_end().to_string(), given })
 }

@@ -154,9 +154,6 @@ mod tests {
     fn display_lists_members_in_table_order() {
         assert_eq!(EventSet::DEFAULT.to_string(), "alloc,free,launch");
         assert_eq!(AnalysisSet::NONE.to_string(), "none");
-        assert_eq!(
-            LevelSet::OP.union(LevelSet::KERNEL).to_string(),
-            "op,kernel"
-        );
+        assert_eq!(LevelSet::OP.union(LevelSet::KERNEL).to_string(), "op,kernel");
     }
 }

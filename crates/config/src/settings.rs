@@ -22,15 +22,9 @@ impl Variant {
 
     /// The variant that a program started as `argument_zero` stands for.
     pub fn from_program_name(argument_zero: &OsStr) -> Variant {
-        let name = Path::new(argument_zero)
-            .file_name()
-            .unwrap_or(argument_zero);
+        let name = Path::new(argument_zero).file_name().unwrap_or(argument_zero);
         let is_older = name.to_string_lossy().starts_with("msleaks");
-        if is_older {
-            Variant::Msleaks
-        } else {
-            Variant::Msmemscope
-        }
+        if is_older { Variant::Msleaks } else { Variant::Msmemscope }
     }
 
     /// The program name users type; also the Python module name, the prefix of messages
@@ -71,10 +65,8 @@ pub enum CollectMode {
 
 impl CollectMode {
     /// Every mode with the word users write for it.
-    pub const WORDS: &'static [(CollectMode, &'static str)] = &[
-        (CollectMode::Immediate, "immediate"),
-        (CollectMode::Deferred, "deferred"),
-    ];
+    pub const WORDS: &'static [(CollectMode, &'static str)] =
+        &[(CollectMode::Immediate, "immediate"), (CollectMode::Deferred, "deferred")];
 }
 
 /// How much the tool says about its own work.
@@ -115,11 +107,7 @@ pub struct DeviceSelection {
 
 impl DeviceSelection {
     /// No device at all; a valid selection has at least one.
-    pub(crate) const NONE: DeviceSelection = DeviceSelection {
-        all_npus: false,
-        npu_slots: 0,
-        cpu: false,
-    };
+    pub(crate) const NONE: DeviceSelection = DeviceSelection { all_npus: false, npu_slots: 0, cpu: false };
 
     /// Whether events of NPU `device_id` are chosen. Devices beyond 31 need all NPUs to be chosen.
     pub fn includes_npu(&self, device_id: u32) -> bool {
@@ -129,10 +117,7 @@ impl DeviceSelection {
 
 impl Default for DeviceSelection {
     fn default() -> Self {
-        DeviceSelection {
-            all_npus: true,
-            ..DeviceSelection::NONE
-        }
+        DeviceSelection { all_npus: true, ..DeviceSelection::NONE }
     }
 }
 
@@ -156,10 +141,7 @@ pub struct DataFormats {
 
 impl Default for DataFormats {
     fn default() -> Self {
-        DataFormats {
-            csv: true,
-            db: false,
-        }
+        DataFormats { csv: true, db: false }
     }
 }
 
@@ -239,10 +221,7 @@ impl Settings {
         Settings {
             variant,
             level: LevelSet::OP,
-            events: EventSelection {
-                collected: EventSet::DEFAULT,
-                written: EventSet::DEFAULT,
-            },
+            events: EventSelection { collected: EventSet::DEFAULT, written: EventSet::DEFAULT },
             steps: Vec::new(),
             call_stacks: CallStacks::default(),
             python_frames: Settings::DEFAULT_PYTHON_FRAMES,
@@ -284,20 +263,13 @@ mod tests {
             ("msleaks.bin", Variant::Msleaks),
             ("", Variant::Msmemscope),
         ] {
-            assert_eq!(
-                Variant::from_program_name(OsStr::new(name)),
-                variant,
-                "{name}"
-            );
+            assert_eq!(Variant::from_program_name(OsStr::new(name)), variant, "{name}");
         }
     }
 
     #[test]
     fn device_selection_knows_its_slots() {
-        let two_and_seven = DeviceSelection {
-            npu_slots: 1 << 2 | 1 << 7,
-            ..DeviceSelection::NONE
-        };
+        let two_and_seven = DeviceSelection { npu_slots: 1 << 2 | 1 << 7, ..DeviceSelection::NONE };
         assert!(two_and_seven.includes_npu(7));
         assert!(!two_and_seven.includes_npu(3));
         assert!(!two_and_seven.includes_npu(39));
@@ -307,19 +279,10 @@ mod tests {
     #[test]
     fn output_becomes_absolute_without_folding_parents() {
         let mut settings = Settings::defaults(Variant::Msmemscope);
-        assert_eq!(
-            settings.absolute_output(Path::new("/job")),
-            Path::new("/job/memscopeDumpResults")
-        );
+        assert_eq!(settings.absolute_output(Path::new("/job")), Path::new("/job/memscopeDumpResults"));
         settings.output = PathBuf::from("./link/../out/");
-        assert_eq!(
-            settings.absolute_output(Path::new("/job")),
-            Path::new("/job/link/../out")
-        );
+        assert_eq!(settings.absolute_output(Path::new("/job")), Path::new("/job/link/../out"));
         settings.output = PathBuf::from("/data/out");
-        assert_eq!(
-            settings.absolute_output(Path::new("/job")),
-            Path::new("/data/out")
-        );
+        assert_eq!(settings.absolute_output(Path::new("/job")), Path::new("/data/out"));
     }
 }

@@ -4,10 +4,7 @@
 const LONGEST_COMPARED: usize = 40;
 
 /// The candidate nearest to `word`, if it is near enough to be a typo of it.
-pub(crate) fn nearest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(LONGEST_COMPARED + 1).collect();
     if word.is_empty() || word.len() > LONGEST_COMPARED {
         return None;
@@ -36,13 +33,9 @@ fn distance(left: &[char], right: &[char]) -> usize {
         let mut current = vec![row];
         for column in 1..=right.len() {
             let replaced = usize::from(left[row - 1] != right[column - 1]);
-            let mut best = (previous[column] + 1)
-                .min(current[column - 1] + 1)
-                .min(previous[column - 1] + replaced);
-            let swapped = row > 1
-                && column > 1
-                && left[row - 1] == right[column - 2]
-                && left[row - 2] == right[column - 1];
+            let mut best = (previous[column] + 1).min(current[column - 1] + 1).min(previous[column - 1] + replaced);
+            let swapped =
+                row > 1 && column > 1 && left[row - 1] == right[column - 2] && left[row - 2] == right[column - 1];
             if swapped {
                 best = best.min(before_previous[column - 2] + 1);
             }
@@ -79,23 +72,11 @@ mod tests {
     #[test]
     fn distance_counts_edits() {
         let letters = |text: &str| text.chars().collect::<Vec<_>>();
-        for (left, right, edits) in [
-            ("", "", 0),
-            ("ab", "", 2),
-            ("ab", "ba", 1),
-            ("kitten", "sitting", 3),
-            ("a", "a", 0),
-        ] {
-            assert_eq!(
-                distance(&letters(left), &letters(right)),
-                edits,
-                "{left} {right}"
-            );
-            assert_eq!(
-                distance(&letters(right), &letters(left)),
-                edits,
-                "{right} {left}"
-            );
+        for (left, right, edits) in
+            [("", "", 0), ("ab", "", 2), ("ab", "ba", 1), ("kitten", "sitting", 3), ("a", "a", 0)]
+        {
+            assert_eq!(distance(&letters(left), &letters(right)), edits, "{left} {right}");
+            assert_eq!(distance(&letters(right), &letters(left)), edits, "{right} {left}");
         }
     }
 }

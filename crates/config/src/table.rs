@@ -114,13 +114,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         summary: "Undo --load-api-env. Must be sourced.",
         ..UNSET
     },
-    OptionSpec {
-        id: OptionId::Help,
-        names: &["help"],
-        letters: &['h'],
-        summary: "Show this text and exit.",
-        ..UNSET
-    },
+    OptionSpec { id: OptionId::Help, names: &["help"], letters: &['h'], summary: "Show this text and exit.", ..UNSET },
     OptionSpec {
         id: OptionId::Version,
         names: &["version"],
@@ -140,12 +134,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         example: "info",
         ..UNSET
     },
-    OptionSpec {
-        id: OptionId::Verbose,
-        names: &["verbose", "debug"],
-        summary: "Same as --log-level=debug.",
-        ..UNSET
-    },
+    OptionSpec { id: OptionId::Verbose, names: &["verbose", "debug"], summary: "Same as --log-level=debug.", ..UNSET },
     OptionSpec {
         id: OptionId::Quiet,
         names: &["quiet"],
@@ -208,10 +197,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         group: Group::Collection,
         summary: "Write call stacks, with an optional depth from 0 to 1000 \
                   (without one: 50).",
-        values: &[
-            ("c[:DEPTH]", "stacks of native code"),
-            ("python[:DEPTH]", "stacks of Python code"),
-        ],
+        values: &[("c[:DEPTH]", "stacks of native code"), ("python[:DEPTH]", "stacks of Python code")],
         allowed: "c[:DEPTH] and python[:DEPTH], separated by commas, DEPTH from 0 to 1000",
         default: "off",
         example: "c:20,python:10",
@@ -223,13 +209,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         placeholder: Some("<MODE>"),
         group: Group::Collection,
         summary: "When recording begins.",
-        values: &[
-            ("immediate", "with the program"),
-            (
-                "deferred",
-                "when the program calls start() of the Python API",
-            ),
-        ],
+        values: &[("immediate", "with the program"), ("deferred", "when the program calls start() of the Python API")],
         allowed: "immediate or deferred",
         default: "immediate",
         example: "deferred",
@@ -242,11 +222,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         python_keys: &["device"],
         group: Group::Collection,
         summary: "Devices to record.",
-        values: &[
-            ("npu", "all NPUs"),
-            ("npu:ID", "one NPU, ID from 0 to 31"),
-            ("cpu", "host memory of CPU tensors"),
-        ],
+        values: &[("npu", "all NPUs"), ("npu:ID", "one NPU, ID from 0 to 31"), ("cpu", "host memory of CPU tensors")],
         allowed: "npu, npu:ID with ID from 0 to 31, and cpu, separated by commas",
         default: "npu",
         example: "npu:2,npu:7",
@@ -277,10 +253,7 @@ pub const OPTIONS: &[OptionSpec] = &[
             ("leaks", "leaks and fluctuation between steps"),
             ("decompose", "memory by owner: weights, gradients, ..."),
             ("inefficient", "memory allocated early, freed late or idle"),
-            (
-                "oom[:K]",
-                "causes of failed allocations, K blocks (1-1000, default 10)",
-            ),
+            ("oom[:K]", "causes of failed allocations, K blocks (1-1000, default 10)"),
             ("none", "nothing"),
         ],
         allowed: "leaks, decompose, inefficient, oom[:K] with K from 1 to 1000, separated by commas, \
@@ -310,10 +283,7 @@ pub const OPTIONS: &[OptionSpec] = &[
             ("OUT", "only this output of START, as out1 or 1"),
             ("END", "operator at whose end watching ends"),
             ("full-content", "write contents, not only checksums"),
-            (
-                "auto[:SIZE]",
-                "all live blocks, SIZE bytes at most each time",
-            ),
+            ("auto[:SIZE]", "all live blocks, SIZE bytes at most each time"),
         ],
         allowed: "[START[:OUT],]END[,full-content] or auto[:SIZE], with operator names, OUT as out1 or 1",
         default: "off",
@@ -351,10 +321,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         python_keys: &["data_format", "format"],
         group: Group::InputOutput,
         summary: "Format of the output files; both may be given.",
-        values: &[
-            ("csv", "text tables"),
-            ("db", "SQLite files, for MindStudio Insight"),
-        ],
+        values: &[("csv", "text tables"), ("db", "SQLite files, for MindStudio Insight")],
         allowed: "csv, db or csv,db",
         default: "csv",
         example: "db",
@@ -502,12 +469,7 @@ mod tests {
         for command in COMMANDS {
             assert!(commands.insert(command.name), "{}", command.name);
             for flag in command.flags {
-                assert!(
-                    !seen.contains(flag.name),
-                    "{} of {}",
-                    flag.name,
-                    command.name
-                );
+                assert!(!seen.contains(flag.name), "{} of {}", flag.name, command.name);
             }
         }
     }
@@ -515,17 +477,8 @@ mod tests {
     #[test]
     fn options_with_a_value_say_what_is_allowed() {
         for spec in OPTIONS {
-            assert_eq!(
-                spec.placeholder.is_some(),
-                !spec.allowed.is_empty(),
-                "{:?}",
-                spec.id
-            );
-            assert!(
-                spec.python_keys.is_empty() || spec.placeholder.is_some(),
-                "{:?}",
-                spec.id
-            );
+            assert_eq!(spec.placeholder.is_some(), !spec.allowed.is_empty(), "{:?}", spec.id);
+            assert!(spec.python_keys.is_empty() || spec.placeholder.is_some(), "{:?}", spec.id);
             assert!(!spec.summary.is_empty(), "{:?}", spec.id);
             assert!(!spec.names.is_empty(), "{:?}", spec.id);
         }

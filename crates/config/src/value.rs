@@ -75,11 +75,7 @@ pub(crate) fn number(token: &str, range: RangeInclusive<u64>) -> Result<u64, Num
     }
     // Only digits remain, so a failure to convert is an overflow.
     let number: u64 = token.parse().map_err(|_| NumberProblem::OutOfRange)?;
-    if range.contains(&number) {
-        Ok(number)
-    } else {
-        Err(NumberProblem::OutOfRange)
-    }
+    if range.contains(&number) { Ok(number) } else { Err(NumberProblem::OutOfRange) }
 }
 
 /// Units of sizes in lower case. Single letters are binary, as in most tools that take sizes.
@@ -116,10 +112,7 @@ mod tests {
 
     #[test]
     fn lists_split_at_both_commas() {
-        assert_eq!(
-            list_items("2，3,234").collect::<Vec<_>>(),
-            ["2", "3", "234"]
-        );
+        assert_eq!(list_items("2，3,234").collect::<Vec<_>>(), ["2", "3", "234"]);
         assert_eq!(list_items(",, a ，，b,").collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(list_items("").count(), 0);
         assert_eq!(list_parts(",end").collect::<Vec<_>>(), ["", "end"]);
@@ -129,14 +122,8 @@ mod tests {
     fn path_lists_keep_other_characters_whole() {
         // These characters share bytes with the full-width comma.
         let text = "/数据，/ｌ漼x,/b";
-        assert_eq!(
-            path_items(text.as_bytes()),
-            ["/数据".as_bytes(), "/ｌ漼x".as_bytes(), b"/b"]
-        );
-        assert_eq!(
-            path_items(b"\xff/a,\xef\xbc/b"),
-            [&b"\xff/a"[..], &b"\xef\xbc/b"[..]]
-        );
+        assert_eq!(path_items(text.as_bytes()), ["/数据".as_bytes(), "/ｌ漼x".as_bytes(), b"/b"]);
+        assert_eq!(path_items(b"\xff/a,\xef\xbc/b"), [&b"\xff/a"[..], &b"\xef\xbc/b"[..]]);
         assert!(path_items(b",").is_empty());
     }
 
@@ -145,16 +132,9 @@ mod tests {
         assert_eq!(number("0", 0..=5), Ok(0));
         assert_eq!(number("5", 0..=5), Ok(5));
         assert_eq!(number("6", 0..=5), Err(NumberProblem::OutOfRange));
-        assert_eq!(
-            number("99999999999999999999999", 0..=5),
-            Err(NumberProblem::OutOfRange)
-        );
+        assert_eq!(number("99999999999999999999999", 0..=5), Err(NumberProblem::OutOfRange));
         for bad in ["", "00", "01", "+1", "-1", "1.0", "0x1", " 1", "１"] {
-            assert_eq!(
-                number(bad, 0..=u64::MAX),
-                Err(NumberProblem::NotANumber),
-                "{bad}"
-            );
+            assert_eq!(number(bad, 0..=u64::MAX), Err(NumberProblem::NotANumber), "{bad}");
         }
     }
 

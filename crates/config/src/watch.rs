@@ -32,18 +32,13 @@ pub(crate) fn parse_watch(text: &str) -> Result<Watch, String> {
         [_, _, third, ..] => return Err(format!("{} is not full-content", quoted(third))),
         [] => unreachable!("a split text has at least one part"),
     };
-    Ok(Watch {
-        target,
-        full_content,
-    })
+    Ok(Watch { target, full_content })
 }
 
 /// `auto` or `auto:SIZE`; `None` if it is neither.
 fn automatic(part: &str) -> Option<Result<WatchTarget, String>> {
     if part == AUTOMATIC {
-        return Some(Ok(WatchTarget::Automatic {
-            size_limit_bytes: None,
-        }));
+        return Some(Ok(WatchTarget::Automatic { size_limit_bytes: None }));
     }
     let size = part.strip_prefix(AUTOMATIC)?.strip_prefix(':')?;
     if size.starts_with(':') {
@@ -52,9 +47,7 @@ fn automatic(part: &str) -> Option<Result<WatchTarget, String>> {
     }
     let size_limit = size_bytes(size).filter(|bytes| *bytes > 0);
     Some(match size_limit {
-        Some(_) => Ok(WatchTarget::Automatic {
-            size_limit_bytes: size_limit,
-        }),
+        Some(_) => Ok(WatchTarget::Automatic { size_limit_bytes: size_limit }),
         None => Err(format!("{} is no size such as 64MiB", quoted(size))),
     })
 }
@@ -64,10 +57,7 @@ fn operators(start: &str, end: &str) -> Result<WatchTarget, String> {
         return Err("the END operator is missing".to_string());
     }
     if split_output(end).1.is_some() {
-        return Err(format!(
-            "an output needs a START operator, but {} is END",
-            quoted(end)
-        ));
+        return Err(format!("an output needs a START operator, but {} is END", quoted(end)));
     }
     let (start, output) = split_output(start);
     if start.is_empty() && output.is_some() {
@@ -75,11 +65,7 @@ fn operators(start: &str, end: &str) -> Result<WatchTarget, String> {
     }
     let output_index = output.map(parse_output).transpose()?;
     let start = (!start.is_empty()).then(|| start.to_string());
-    Ok(WatchTarget::Operators {
-        start,
-        output_index,
-        end: end.to_string(),
-    })
+    Ok(WatchTarget::Operators { start, output_index, end: end.to_string() })
 }
 
 /// Cuts `:OUT` off an operator; the two colons of a namespace (`aten::add`) are part of its name.
@@ -103,21 +89,9 @@ fn parse_output(output: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
 
-    fn watch(
-        start: Option<&str>,
-        output_index: Option<u32>,
-        end: &str,
-        full_content: bool,
-    ) -> Watch {
+    fn watch(start: Option<&str>, output_index: Option<u32>, end: &str, full_content: bool) -> Watch {
         let start = start.map(str::to_string);
-        Watch {
-            target: WatchTarget::Operators {
-                start,
-                output_index,
-                end: end.to_string(),
-            },
-            full_content,
-        }
+        Watch { target: WatchTarget::Operators { start, output_index, end: end.to_string() }, full_content }
     }
 
     #[test]
@@ -130,33 +104,16 @@ mod tests {
             (",end,full-content", watch(None, None, "end", true)),
             ("op0,op1", watch(Some("op0"), None, "op1", false)),
             ("op0,op1,", watch(Some("op0"), None, "op1", false)),
-            (
-                "op0,op1,full-content",
-                watch(Some("op0"), None, "op1", true),
-            ),
-            (
-                "op0，op1，full-content",
-                watch(Some("op0"), None, "op1", true),
-            ),
+            ("op0,op1,full-content", watch(Some("op0"), None, "op1", true)),
+            ("op0，op1，full-content", watch(Some("op0"), None, "op1", true)),
             ("op0:1,op1", watch(Some("op0"), Some(1), "op1", false)),
             ("op0:out1,op1", watch(Some("op0"), Some(1), "op1", false)),
-            (
-                "op0:0,op1,full-content,",
-                watch(Some("op0"), Some(0), "op1", true),
-            ),
-            (
-                "aten::add:out2,aten::mul",
-                watch(Some("aten::add"), Some(2), "aten::mul", false),
-            ),
+            ("op0:0,op1,full-content,", watch(Some("op0"), Some(0), "op1", true)),
+            ("aten::add:out2,aten::mul", watch(Some("aten::add"), Some(2), "aten::mul", false)),
             ("auto,end", watch(Some("auto"), None, "end", false)),
             (
                 "token0/layer0/module0/op0,token0/layer0/module0/op1,full-content",
-                watch(
-                    Some("token0/layer0/module0/op0"),
-                    None,
-                    "token0/layer0/module0/op1",
-                    true,
-                ),
+                watch(Some("token0/layer0/module0/op0"), None, "token0/layer0/module0/op1", true),
             ),
         ] {
             assert_eq!(parse_watch(text), Ok(expected), "{text}");
@@ -165,20 +122,11 @@ mod tests {
 
     #[test]
     fn accepts_the_automatic_forms() {
-        for (text, size_limit_bytes, full_content) in [
-            ("auto", None, false),
-            ("auto:64MiB", Some(64 << 20), false),
-            ("auto,full-content", None, true),
-        ] {
+        for (text, size_limit_bytes, full_content) in
+            [("auto", None, false), ("auto:64MiB", Some(64 << 20), false), ("auto,full-content", None, true)]
+        {
             let target = WatchTarget::Automatic { size_limit_bytes };
-            assert_eq!(
-                parse_watch(text),
-                Ok(Watch {
-                    target,
-                    full_content
-                }),
-                "{text}"
-            );
+            assert_eq!(parse_watch(text), Ok(Watch { target, full_content }), "{text}");
         }
     }
 

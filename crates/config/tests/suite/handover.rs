@@ -5,50 +5,28 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use msmemscope_config::{
-    AnalysisSet, CallStacks, CollectMode, DataFormats, DeviceSelection, EventSelection, EventSet,
-    HandoverError, LevelSet, LogLevel, Recording, Settings, Variant, Watch, WatchTarget,
+    AnalysisSet, CallStacks, CollectMode, DataFormats, DeviceSelection, EventSelection, EventSet, HandoverError,
+    LevelSet, LogLevel, Recording, Settings, Variant, Watch, WatchTarget,
 };
 use proptest::prelude::*;
 
 fn path() -> impl Strategy<Value = PathBuf> {
-    proptest::collection::vec(1u8.., 1..60)
-        .prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
+    proptest::collection::vec(1u8.., 1..60).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
 }
 
 fn watch() -> impl Strategy<Value = Watch> {
-    let operators = (
-        proptest::option::of("\\PC{1,20}"),
-        proptest::option::of(0..u32::MAX),
-        "\\PC{1,20}",
-    )
-        .prop_map(|(start, output_index, end)| WatchTarget::Operators {
-            start,
-            output_index,
-            end,
-        });
-    let automatic = proptest::option::of(1u64..)
-        .prop_map(|size_limit_bytes| WatchTarget::Automatic { size_limit_bytes });
-    (prop_oneof![operators, automatic], any::<bool>()).prop_map(|(target, full_content)| Watch {
-        target,
-        full_content,
-    })
+    let operators = (proptest::option::of("\\PC{1,20}"), proptest::option::of(0..u32::MAX), "\\PC{1,20}")
+        .prop_map(|(start, output_index, end)| WatchTarget::Operators { start, output_index, end });
+    let automatic =
+        proptest::option::of(1u64..).prop_map(|size_limit_bytes| WatchTarget::Automatic { size_limit_bytes });
+    (prop_oneof![operators, automatic], any::<bool>()).prop_map(|(target, full_content)| Watch { target, full_content })
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
     let sets = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>());
-    let stacks = (
-        proptest::option::of(0u16..=1000),
-        proptest::option::of(0u16..=1000),
-        any::<u16>(),
-    );
+    let stacks = (proptest::option::of(0u16..=1000), proptest::option::of(0u16..=1000), any::<u16>());
     let devices = (any::<bool>(), any::<u32>(), any::<bool>());
-    let choices = (
-        0usize..2,
-        0usize..2,
-        0usize..4,
-        any::<bool>(),
-        any::<bool>(),
-    );
+    let choices = (0usize..2, 0usize..2, 0usize..4, any::<bool>(), any::<bool>());
     let values = (
         proptest::collection::btree_set(1u32.., 0..5),
         any::<u16>(),
@@ -57,38 +35,20 @@ fn settings() -> impl Strategy<Value = Settings> {
         proptest::option::of(any::<u64>()),
     );
     (sets, stacks, devices, choices, values).prop_map(|(sets, stacks, devices, choices, values)| {
-        let levels = [
-            LogLevel::Debug,
-            LogLevel::Info,
-            LogLevel::Warn,
-            LogLevel::Error,
-        ];
+        let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
         Settings {
             variant: Variant::ALL[choices.0],
             level: LevelSet::from_bits(sets.0),
-            events: EventSelection {
-                collected: EventSet::from_bits(sets.1),
-                written: EventSet::from_bits(sets.2),
-            },
+            events: EventSelection { collected: EventSet::from_bits(sets.1), written: EventSet::from_bits(sets.2) },
             steps: values.0.into_iter().collect(),
-            call_stacks: CallStacks {
-                native_depth: stacks.0,
-                python_depth: stacks.1,
-            },
+            call_stacks: CallStacks { native_depth: stacks.0, python_depth: stacks.1 },
             python_frames: stacks.2,
             collect_mode: [CollectMode::Immediate, CollectMode::Deferred][choices.1],
-            devices: DeviceSelection {
-                all_npus: devices.0,
-                npu_slots: devices.1,
-                cpu: devices.2,
-            },
+            devices: DeviceSelection { all_npus: devices.0, npu_slots: devices.1, cpu: devices.2 },
             analysis: AnalysisSet::from_bits(sets.3),
             oom_block_count: values.1,
             watch: values.2,
-            data_formats: DataFormats {
-                csv: choices.3,
-                db: choices.4,
-            },
+            data_formats: DataFormats { csv: choices.3, db: choices.4 },
             output: values.3,
             log_level: levels[choices.2],
             max_trace_size_bytes: values.4,
@@ -97,26 +57,15 @@ fn settings() -> impl Strategy<Value = Settings> {
 }
 
 fn recording() -> impl Strategy<Value = Recording> {
-    (
-        settings(),
-        any::<u64>(),
-        any::<i64>(),
-        any::<bool>(),
-        proptest::option::of(path()),
-        proptest::option::of(path()),
-    )
-        .prop_map(
-            |(settings, run_id, wall_clock_offset_ns, is_supervised, finisher, package)| {
-                Recording {
-                    settings,
-                    run_id,
-                    wall_clock_offset_ns,
-                    is_supervised,
-                    finisher,
-                    python_package: package,
-                }
-            },
-        )
+    (settings(), any::<u64>(), any::<i64>(), any::<bool>(), proptest::option::of(path()), proptest::option::of(path()))
+        .prop_map(|(settings, run_id, wall_clock_offset_ns, is_supervised, finisher, package)| Recording {
+            settings,
+            run_id,
+            wall_clock_offset_ns,
+            is_supervised,
+            finisher,
+            python_package: package,
+        })
 }
 
 proptest! {
@@ -158,28 +107,13 @@ fn missing_keys_take_defaults() {
 fn errors_name_the_part_that_is_wrong() {
     for (value, message) in [
         ("", "MSMEMSCOPE_RECORDING: version '' instead of 1"),
-        (
-            "2;output=/out;run=1",
-            "MSMEMSCOPE_RECORDING: version '2' instead of 1",
-        ),
+        ("2;output=/out;run=1", "MSMEMSCOPE_RECORDING: version '2' instead of 1"),
         ("1;output=/out", "MSMEMSCOPE_RECORDING: 'run' is missing"),
         ("1;run=1", "MSMEMSCOPE_RECORDING: 'output' is missing"),
-        (
-            "1;output=/out;run=xyz",
-            "MSMEMSCOPE_RECORDING: 'run' has the unreadable value 'xyz'",
-        ),
-        (
-            "1;output=%F;run=1",
-            "MSMEMSCOPE_RECORDING: 'output' has the unreadable value '%F'",
-        ),
-        (
-            "1;output=/o;run=1;csv=yes",
-            "MSMEMSCOPE_RECORDING: 'csv' has the unreadable value 'yes'",
-        ),
-        (
-            "1;output=/o;run=1;x",
-            "MSMEMSCOPE_RECORDING: 'x' has the unreadable value ''",
-        ),
+        ("1;output=/out;run=xyz", "MSMEMSCOPE_RECORDING: 'run' has the unreadable value 'xyz'"),
+        ("1;output=%F;run=1", "MSMEMSCOPE_RECORDING: 'output' has the unreadable value '%F'"),
+        ("1;output=/o;run=1;csv=yes", "MSMEMSCOPE_RECORDING: 'csv' has the unreadable value 'yes'"),
+        ("1;output=/o;run=1;x", "MSMEMSCOPE_RECORDING: 'x' has the unreadable value ''"),
     ] {
         let error: HandoverError = Recording::from_environment(value).expect_err(value);
         assert_eq!(error.to_string(), message);

@@ -1,0 +1,104 @@
+//! The keys of the Python `config()`.
+
+use msmemscope_config::{
+    AnalysisSet, CollectMode, ConfigError, EventSet, LogLevel, Note, Settings, Variant, apply_python_config,
+    python_keys,
+};
+
+fn defaults() -> Settings {
+    Settings::defaults(Variant::Msmemscope)
+}
+
+#[test]
+fn the_documented_call() {
+    let change = apply_python_config(&[
+        ("call_stack", "c:10,python:5"),
+        ("events", "launch,alloc,free"),
+        ("level", "0"),
+        ("device", "npu"),
+        ("analysis", "leaks,decompose"),
+        ("watch", "op0,op1,full-content"),
+        ("data_format", "db"),
+        ("output", "/home/projects/output"),
+    ])
+    .expect("the call of the manual");
+    let (settings, notes) = change.apply_in_python(&defaults(), false);
+    assert_eq!(notes, []);
+    assert_eq!(settings.call_stacks.native_depth, Some(10));
+    assert_eq!(settings.call_stacks.python_depth, Some(5));
+    assert_eq!(settings.analysis, AnalysisSet::LEAKS.union(AnalysisSet::DECOMPOSE));
+    assert!(settings.events.collected.contains(EventSet::ACCESS));
+    assert_eq!(settings.events.written, EventSet::DEFAULT);
+    assert!(settings.data_formats.db && !settings.data_formats.csv);
+    assert_eq!(settings.output.to_str(), Some("/home/projects/output"));
+    assert!(settings.watch.is_some());
+    assert_eq!(settings.collect_mode, CollectMode::Deferred);
+}
+
+#[test]
+fn no_arguments_are_the_defaults() {
+    let change = apply_python_config(&[]).expect("no arguments");
+    let (settings, notes) = change.apply_in_python(&defaults(), false);
+    assert_eq!(settings, Settings { collect_mode: CollectMode::Deferred, ..defaults() });
+    assert_eq!(notes, []);
+}
+
+#[test]
+fn both_spellings_mean_the_same() {
+    for (one, other, value) in [("data_format", "format", "db"), ("output", "output_path", "/data/out")] {
+        let first = apply_python_config(&[(one, value)]).expect(one);
+        let second = apply_python_config(&[(other, value)]).expect(other);
+        assert_eq!(first, second);
+        assert_eq!(apply_python_config(&[(one, value), (other, value)]), Ok(first));
+        let error = apply_python_config(&[(one, value), (other, "csv")]).expect_err("contradiction");
+        assert!(matches!(error, ConfigError::GivenTwice { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_further_call_starts_from_defaults_but_keeps_what_holds_for_the_process() {
+    let first = apply_python_config(&[
+        ("events", "access"),
+        ("level", "kernel"),
+        ("output", "/data/out"),
+        ("data_format", "db"),
+        ("log_level", "debug"),
+        ("max_trace_size", "2GiB"),
+        ("steps", "2"),
+    ]);
+    let (first, _) = first.expect("valid").apply_in_python(&defaults(), false);
+    let second = apply_python_config(&[("level", "op"), ("format", "csv"), ("output", "/data/out")]);
+    let (second, notes) = second.expect("valid").apply_in_python(&first, true);
+    assert_eq!(second.events.written, EventSet::DEFAULT);
+    assert!(second.steps.is_empty());
+    assert_eq!(second.output, first.output);
+    assert_eq!(second.data_formats, first.data_formats);
+    assert_eq!(second.log_level, LogLevel::Debug);
+    assert_eq!(second.max_trace_size_bytes, Some(2 << 30));
+    assert_eq!(notes, [Note::FixedKey { name: "data_format".to_string() }]);
+}
+
+#[test]
+fn empty_values_turn_items_off_where_that_makes_sense() {
+    let change = apply_python_config(&[("events", ""), ("analysis", ""), ("call_stack", "")]);
+    let (settings, notes) = change.expect("valid").apply_in_python(&defaults(), false);
+    assert!(settings.events.collected.is_empty() && settings.analysis.is_empty());
+    assert_eq!(notes, []);
+    for key in ["device", "data_format", "format", "steps", "watch", "output", "log_level"] {
+        let error = apply_python_config(&[(key, "")]).expect_err(key);
+        assert!(error.to_string().contains(&format!("'' for {key}")), "{error}");
+    }
+}
+
+#[test]
+fn errors_name_key_and_value() {
+    for key in python_keys() {
+        // No list, number, word or path can hold this.
+        let value = "\u{0}no,such:value:";
+        let error = apply_python_config(&[(key, value)]).expect_err(key).to_string();
+        assert!(error.contains(key) && error.contains("no,such:value:"), "{error}");
+        assert_eq!(error.lines().count(), 1);
+    }
+    let error = apply_python_config(&[("evnts", "alloc")]).expect_err("unknown key").to_string();
+    assert_eq!(error, "unknown key 'evnts' (value 'alloc'); did you mean 'events'?");
+}
