@@ -1,0 +1,15 @@
+//! Stand-in for CANN's `libascendcl.so`: AscendCL on top of the stand-in runtime.
+//!
+//! Only functions that the stand-in really implements are exported: programs that probe for optional functions
+//! must not find empty ones.
+
+mod device;
+mod error;
+mod event;
+mod host_register;
+mod initialization;
+mod log;
+mod memory;
+mod runtime;
+mod stream;
+mod virtual_memory;

@@ -1,0 +1,43 @@
+//! Settings of the stand-in device come from environment variables, because that is what reaches every process
+//! of a job without the job's help.
+
+/// A whole number from the environment variable `name`, or `default` when it is unset or not a number.
+#[must_use]
+pub fn number_from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(default)
+}
+
+/// A size in bytes from the environment variable `name`: a number with an optional suffix `K`, `M`, `G` or `T`
+/// (powers of 1024). `default` when the variable is unset or unreadable.
+#[must_use]
+pub fn size_from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| parse_size(&text)).unwrap_or(default)
+}
+
+fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim().trim_end_matches(['B', 'b']).trim_end_matches('i');
+    let (digits, shift) = match text.chars().last()? {
+        'K' | 'k' => (&text[..text.len() - 1], 10),
+        'M' | 'm' => (&text[..text.len() - 1], 20),
+        'G' | 'g' => (&text[..text.len() - 1], 30),
+        'T' | 't' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_size;
+
+    #[test]
+    fn sizes_with_and_without_suffix() {
+        assert_eq!(parse_size("4096"), Some(4096));
+        assert_eq!(parse_size("64G"), Some(64 << 30));
+        assert_eq!(parse_size(" 2 MiB"), Some(2 << 20));
+        assert_eq!(parse_size("1k"), Some(1024));
+        assert_eq!(parse_size("lots"), None);
+        assert_eq!(parse_size(""), None);
+        assert_eq!(parse_size("99999999T"), None);
+    }
+}
