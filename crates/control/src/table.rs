@@ -1,0 +1,207 @@
+//! The table itself: what crosses the door, laid out for C.
+
+use std::ffi::c_void;
+
+/// Name of the function that returns the table.
+pub const ENTRY_SYMBOL: &std::ffi::CStr = c"msmemscope_control";
+
+/// Raised when a function changes its meaning; appending functions does not raise it.
+pub const TABLE_VERSION: u32 = 1;
+
+/// Type of the function behind [`ENTRY_SYMBOL`].
+pub type EntryFunction = unsafe extern "C" fn() -> *const ControlTable;
+
+/// Bytes that are only lent for the time of a call.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Region {
+    /// First byte.
+    pub start: *const u8,
+    /// Number of bytes.
+    pub length: usize,
+}
+
+impl Region {
+    /// The bytes of a slice.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { start: bytes.as_ptr(), length: bytes.len() }
+    }
+
+    /// The bytes again.
+    ///
+    /// # Safety
+    /// The region must still be valid; a null start means no bytes.
+    pub unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.start.is_null() {
+            return &[];
+        }
+        // SAFETY: promised by the caller.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+/// A block of framework memory that the recorder cannot see by itself (CPU tensors).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AllocationFact {
+    /// Code of the pool ([`msmemscope_event::Pool`]).
+    pub pool: u32,
+    /// Code of the device ([`msmemscope_event::Device::code`]).
+    pub device: u32,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+}
+
+/// An operator touched memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct AccessFact {
+    /// Code of [`msmemscope_event::AccessKind`].
+    pub kind: u32,
+    /// Code of [`msmemscope_event::Framework`].
+    pub framework: u32,
+    /// Code of the device.
+    pub device: u32,
+    /// String id of the operator.
+    pub operator: u32,
+    /// String id of the element type.
+    pub element_type: u32,
+    /// String id of the shape.
+    pub shape: u32,
+    /// String id of the memory format, or zero.
+    pub format: u32,
+    /// One-based position among the operator's outputs, or zero.
+    pub output_position: u32,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+}
+
+/// Which events are wanted, so that callers need not prepare what nobody records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct AccessPlan {
+    /// Non-zero if operators are recorded.
+    pub operators: u32,
+    /// Non-zero if accesses are recorded.
+    pub accesses: u32,
+    /// Non-zero if Python calls are recorded.
+    pub python_calls: u32,
+    /// Non-zero if CPU tensors are recorded.
+    pub cpu_tensors: u32,
+}
+
+/// Counters of a framework at one moment.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SnapshotFact {
+    /// Code of the device.
+    pub device: u32,
+    /// String id of the name.
+    pub name: u32,
+    /// Reserved, maximum reserved, allocated, maximum allocated, total, free; in bytes.
+    pub numbers: [u64; 6],
+}
+
+/// A watched block was looked at.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct WatchFact {
+    /// String id of the block's name.
+    pub name: u32,
+    /// String id of the operator.
+    pub operator: u32,
+    /// Position among the operator's outputs.
+    pub output_position: u32,
+    /// Non-zero after the operator.
+    pub after: u32,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Strong hash of the contents.
+    pub content_hash: u64,
+    /// Further data.
+    pub detail: Region,
+}
+
+/// The functions of the recorder. All may be called from any thread at any time.
+///
+/// States are codes of [`msmemscope_event::RecordingState`], devices codes of
+/// [`msmemscope_event::Device::code`], texts string ids from `intern`. Functions that return `i32` give
+/// zero on success and an errno otherwise.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct ControlTable {
+    /// Size of the table this recorder has.
+    pub size_bytes: u32,
+    /// [`TABLE_VERSION`] of this recorder.
+    pub version: u32,
+    /// Version text of the recorder; static.
+    pub recorder_version: Region,
+
+    /// What the recorder does now.
+    pub state: unsafe extern "C" fn() -> u32,
+    /// Starts, pauses or stops; what was alive before is known if the state was shadow.
+    pub set_state: unsafe extern "C" fn(state: u32) -> i32,
+    /// Takes new settings, in the form of the environment variable.
+    pub configure: unsafe extern "C" fn(settings: Region) -> i32,
+    /// Which kinds of events are wanted now; changes with state and settings.
+    pub plan: unsafe extern "C" fn(plan: *mut AccessPlan),
+    /// Copies the directory of this process into the buffer and returns its length, zero if there is
+    /// no recording yet. Nothing is copied if it does not fit.
+    pub process_directory: unsafe extern "C" fn(buffer: *mut u8, capacity: usize) -> usize,
+    /// Brings buffered records into the file; needed only where mappings cannot be trusted.
+    pub flush: unsafe extern "C" fn() -> i32,
+    /// Losses counted for a code of [`msmemscope_event::LossReason`].
+    pub loss_count: unsafe extern "C" fn(reason: u32) -> u64,
+
+    /// Gives a text its id, the same for the same text; zero if the table is full.
+    pub intern: unsafe extern "C" fn(text: Region) -> u32,
+    /// Code of the calling thread's current device.
+    pub current_device: unsafe extern "C" fn() -> u32,
+
+    /// The user ended a step; gives its number, zero while not recording.
+    pub step: unsafe extern "C" fn() -> u64,
+    /// A point marked by the user.
+    pub mark: unsafe extern "C" fn(message: Region),
+    /// An operator began (`begins` non-zero) or ended.
+    pub operator: unsafe extern "C" fn(begins: u32, framework: u32, device: u32, name: u32, detail: u32),
+    /// An operator touched memory.
+    pub access: unsafe extern "C" fn(fact: *const AccessFact),
+    /// A pass of automatic differentiation began.
+    pub autograd: unsafe extern "C" fn(phase: u32, device: u32),
+    /// Memory the recorder cannot see by itself came into being.
+    pub allocation: unsafe extern "C" fn(fact: *const AllocationFact),
+    /// Such memory ended.
+    pub free: unsafe extern "C" fn(pool: u32, device: u32, address: u64),
+    /// The thread entered a labelled region.
+    pub label_push: unsafe extern "C" fn(level: u32, label: u32),
+    /// The thread left it.
+    pub label_pop: unsafe extern "C" fn(level: u32, label: u32),
+    /// The live block at this address got a label.
+    pub label_address: unsafe extern "C" fn(address: u64, level: u32, label: u32),
+    /// Counters of a framework; recorded in every state.
+    pub snapshot: unsafe extern "C" fn(fact: *const SnapshotFact),
+    /// A Python call began or ended: code of [`msmemscope_event::PythonCallPhase`], the code object (a
+    /// `PyCodeObject` pointer, or null) and a string id for C functions and user regions.
+    pub python_call: unsafe extern "C" fn(phase: u32, code: *const c_void, name: u32),
+    /// A watched block was looked at.
+    pub watch: unsafe extern "C" fn(fact: *const WatchFact),
+    /// Memory of a whole card: device, used, used by this process, total.
+    pub card_sample: unsafe extern "C" fn(device: u32, used: u64, process: u64, total: u64),
+    /// A message for the recording's log; a code of [`msmemscope_event::Severity`].
+    pub message: unsafe extern "C" fn(severity: u32, text: Region),
+
+    /// Redirects the import tables of all loaded libraries to the hooks; gives the number of slots
+    /// changed. For processes in which the recorder was not preloaded.
+    pub patch_imports: unsafe extern "C" fn() -> u64,
+}
+
+// SAFETY: the table holds function pointers and a static text; it is never written after creation.
+unsafe impl Sync for ControlTable {}
+// SAFETY: as above.
+unsafe impl Send for ControlTable {}
