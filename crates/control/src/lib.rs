@@ -15,6 +15,6 @@ mod table;
 
 pub use recorder::{ConnectError, Recorder};
 pub use table::{
-    AccessFact, AccessPlan, AllocationFact, ControlTable, ENTRY_SYMBOL, EntryFunction, Region, SnapshotFact,
+    AccessFact, AllocationFact, CollectionPlan, ControlTable, ENTRY_SYMBOL, EntryFunction, Region, SnapshotFact,
     TABLE_VERSION, WatchFact,
 };

@@ -83,7 +83,7 @@ pub struct AccessFact {
 /// Which events are wanted, so that callers need not prepare what nobody records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct AccessPlan {
+pub struct CollectionPlan {
     /// Non-zero if operators are recorded.
     pub operators: u32,
     /// Non-zero if accesses are recorded.
@@ -150,7 +150,7 @@ pub struct ControlTable {
     /// Takes new settings, in the form of the environment variable.
     pub configure: unsafe extern "C" fn(settings: Region) -> i32,
     /// Which kinds of events are wanted now; changes with state and settings.
-    pub plan: unsafe extern "C" fn(plan: *mut AccessPlan),
+    pub plan: unsafe extern "C" fn(plan: *mut CollectionPlan),
     /// Copies the directory of this process into the buffer and returns its length, zero if there is
     /// no recording yet. Nothing is copied if it does not fit.
     pub process_directory: unsafe extern "C" fn(buffer: *mut u8, capacity: usize) -> usize,
