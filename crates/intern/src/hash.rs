@@ -1,0 +1,84 @@
+//! The hash under which something is interned: two lanes of folded multiplication.
+
+/// A 128-bit hash, 95 bits of which are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+}
+
+impl Key {
+    /// A key that equals no finished one.
+    pub const NONE: Self = Self { first: 0, second: 0 };
+}
+
+/// Makes a [`Key`] out of pairs of words.
+#[derive(Clone, Copy, Debug)]
+pub struct Hasher {
+    first: u64,
+    second: u64,
+}
+
+#[inline(always)]
+fn folded_product(left: u64, right: u64) -> u64 {
+    let product = u128::from(left) * u128::from(right);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Hasher {
+    /// Nothing hashed yet.
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self { first: 0x9e37_79b9_7f4a_7c15, second: 0xd1b5_4a32_d192_ed03 }
+    }
+
+    /// Takes in two words.
+    #[inline(always)]
+    pub fn add(&mut self, one: u64, other: u64) {
+        self.first = folded_product(self.first ^ one, other ^ 0xa076_1d64_78bd_642f);
+        self.second = folded_product(self.second ^ other, one ^ 0xe703_7ed1_a0b4_28db);
+    }
+
+    /// The key of everything taken in, and of `count`, usually how much that was.
+    #[inline(always)]
+    pub fn finish(self, count: u64) -> Key {
+        let first = folded_product(self.first ^ count, self.second ^ 0xeb44_acca_b455_d165);
+        // Zero means "empty slot" in the table.
+        Key { first: first | 1, second: self.second ^ first.rotate_left(32) }
+    }
+}
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn keys_differ_for_every_small_change() {
+        let mut seen = HashSet::new();
+        let base: Vec<u64> = (0..33).map(|index| 0x7f12_3456_0000 + index * 0x35).collect();
+        let key = |words: &[u64]| {
+            let mut hasher = Hasher::new();
+            words.iter().for_each(|word| hasher.add(*word, 2 * *word));
+            let key = hasher.finish(words.len() as u64);
+            (key.first, key.second)
+        };
+        for length in 0..base.len() {
+            assert!(seen.insert(key(&base[..length])));
+            for changed in 0..length {
+                let mut words = base[..length].to_vec();
+                for step in [1_u64, 5, 0x1000] {
+                    words[changed] = base[changed] + step;
+                    assert!(seen.insert(key(&words)));
+                }
+            }
+        }
+    }
+}
