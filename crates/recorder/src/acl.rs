@@ -1,0 +1,149 @@
+//! Hooks of the runtime interface: begin and end, the current device, pinned host memory.
+
+use std::ffi::{c_char, c_void};
+
+use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, PageType, Pool, SystemEvent};
+
+use crate::real::RealFunction;
+use crate::thread::CurrentDevice;
+use crate::{import_tables, lookup, state, thread};
+
+const LIBRARY: &str = "libascendcl.so";
+/// What the runtime interface returns when something inside it is missing.
+const INTERNAL_ERROR: i32 = 500_000;
+const SUCCESS: i32 = 0;
+/// Bit of the register flag: the memory is locked, not only mapped.
+const PINNED: u32 = 0x1000_0000;
+
+pub static INIT: RealFunction = RealFunction::new(LIBRARY, &[c"aclInit"]);
+pub static FINALIZE: RealFunction = RealFunction::new(LIBRARY, &[c"aclFinalize"]);
+pub static SET_DEVICE: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtSetDevice"]);
+pub static HOST_REGISTER_V2: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtHostRegisterV2"]);
+pub static HOST_UNREGISTER: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtHostUnregister"]);
+static GET_DEVICE: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtGetDevice"]);
+
+type Init = unsafe extern "C-unwind" fn(*const c_char) -> i32;
+type Finalize = unsafe extern "C-unwind" fn() -> i32;
+type SetDevice = unsafe extern "C-unwind" fn(i32) -> i32;
+type GetDevice = unsafe extern "C-unwind" fn(*mut i32) -> i32;
+type HostRegisterV2 = unsafe extern "C-unwind" fn(*mut c_void, u64, u32) -> i32;
+type HostUnregister = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
+
+const PINNED_PROPERTIES: BlockProperties = BlockProperties {
+    pool: Pool::HostPinned,
+    device: Device::Host,
+    memory_type: MemoryType::Host,
+    page_type: PageType::Normal,
+    interface: AllocationInterface::HostRegister,
+    module_id: 0,
+};
+
+#[inline(always)]
+fn record_system(event: SystemEvent, device: Device, result: i32) {
+    if state::records_everything() {
+        thread::record_now(&Fact::System { event, device, result: i64::from(result) });
+    }
+}
+
+/// Hooks functions that some runtimes lack, in all libraries that use them, once they are seen.
+#[cold]
+fn redirect_optional_functions() {
+    for hook in lookup::HOOKS.iter().filter(|hook| !hook.is_exported) {
+        if hook.real.address().is_some() {
+            import_tables::redirect(hook.real.name(), hook.replacement.cast());
+        }
+    }
+}
+
+/// Hook of `aclInit`.
+pub unsafe extern "C-unwind" fn init(configuration: *const c_char) -> i32 {
+    let Some(real) = INIT.address() else { return INTERNAL_ERROR };
+    // SAFETY: the runtime's function of this name has this signature; the argument is the caller's.
+    let result = unsafe { std::mem::transmute::<*mut c_void, Init>(real)(configuration) };
+    redirect_optional_functions();
+    record_system(SystemEvent::AclInit, Device::Unknown, result);
+    result
+}
+
+/// Hook of `aclFinalize`.
+pub unsafe extern "C-unwind" fn finalize() -> i32 {
+    let Some(real) = FINALIZE.address() else { return INTERNAL_ERROR };
+    // SAFETY: the runtime's function of this name has this signature.
+    let result = unsafe { std::mem::transmute::<*mut c_void, Finalize>(real)() };
+    record_system(SystemEvent::AclFinalize, Device::Unknown, result);
+    result
+}
+
+/// Hook of `aclrtSetDevice`.
+pub unsafe extern "C-unwind" fn set_device(device_id: i32) -> i32 {
+    let Some(real) = SET_DEVICE.address() else { return INTERNAL_ERROR };
+    // SAFETY: the runtime's function of this name has this signature; the argument is the caller's.
+    let result = unsafe { std::mem::transmute::<*mut c_void, SetDevice>(real)(device_id) };
+    let device = Device::from_id(i64::from(device_id));
+    if result == SUCCESS {
+        if matches!(thread::device(), CurrentDevice::NotAsked) {
+            redirect_optional_functions();
+        }
+        thread::set_device(device);
+    }
+    record_system(SystemEvent::SetDevice, device, result);
+    result
+}
+
+/// Hook of `aclrtHostRegisterV2`, which not every runtime has.
+pub unsafe extern "C-unwind" fn host_register_v2(address: *mut c_void, size_bytes: u64, flag: u32) -> i32 {
+    let Some(real) = HOST_REGISTER_V2.address() else { return INTERNAL_ERROR };
+    // SAFETY: the runtime's function of this name has this signature; arguments are the caller's.
+    let result = unsafe { std::mem::transmute::<*mut c_void, HostRegisterV2>(real)(address, size_bytes, flag) };
+    if flag & PINNED != 0 && state::records_blocks() {
+        let properties = PINNED_PROPERTIES;
+        if result == SUCCESS {
+            thread::record_now(&Fact::Allocation { properties, address: address as u64, size_bytes });
+        } else if state::records_everything() {
+            let (flag, error) = (u64::from(flag), i64::from(result));
+            thread::record_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
+        }
+    }
+    result
+}
+
+/// Hook of `aclrtHostUnregister`. Memory that was registered without being pinned is unknown to the
+/// reader, which ignores its end.
+pub unsafe extern "C-unwind" fn host_unregister(address: *mut c_void) -> i32 {
+    let Some(real) = HOST_UNREGISTER.address() else { return INTERNAL_ERROR };
+    let monotonic_ns = if state::records_blocks() { thread::stamp() } else { 0 };
+    // SAFETY: the runtime's function of this name has this signature; the argument is the caller's.
+    let result = unsafe { std::mem::transmute::<*mut c_void, HostUnregister>(real)(address) };
+    if monotonic_ns != 0 {
+        let (properties, address) = (PINNED_PROPERTIES, address as u64);
+        let fact = match result {
+            SUCCESS => Fact::Free { properties, address },
+            error => Fact::FreeFailed { properties, address, error: i64::from(error) },
+        };
+        thread::record(monotonic_ns, &fact);
+    }
+    result
+}
+
+/// The device this thread works on: the one it chose last, else what the runtime says, asked once.
+pub fn current_device() -> Device {
+    match thread::device() {
+        CurrentDevice::Known(device) => device,
+        CurrentDevice::NotAsked => {
+            // Set first: the runtime may come back here while it is being asked.
+            thread::set_device(Device::Unknown);
+            let device = ask_for_device();
+            thread::set_device(device);
+            device
+        }
+    }
+}
+
+#[cold]
+fn ask_for_device() -> Device {
+    let Some(real) = GET_DEVICE.address() else { return Device::Unknown };
+    let mut device_id = -1;
+    // SAFETY: the runtime's function of this name has this signature; the result outlives the call.
+    let result = unsafe { std::mem::transmute::<*mut c_void, GetDevice>(real)(&mut device_id) };
+    if result == SUCCESS { Device::from_id(i64::from(device_id)) } else { Device::Unknown }
+}

@@ -1,0 +1,36 @@
+//! The recorder: a library preloaded into the job that writes down what its memory calls do.
+//!
+//! A hook finds the real function, calls it, appends one record to the trace and returns what the
+//! real function returned. It holds nothing across the real call, so exceptions and long jumps may
+//! pass through it. Everything that can go wrong here is counted and, once, told on stderr; the job
+//! goes on as if we were not there.
+//!
+//! * [`exports`] is the list of symbols other code can see; [`hal`], [`acl`], [`mstx`] and [`mstx`] are the hooks.
+//! * [`real`] finds the functions behind them, with [`elf`]; [`lookup`] answers `dlsym`;
+//!   [`import_tables`] redirects functions that must not be exported.
+//! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
+//! * [`life`] is what happens when the library is loaded and when the process exits.
+
+#![cfg_attr(test, allow(dead_code, reason = "unit tests must not interpose anything"))]
+
+mod acl;
+mod clock;
+mod domains;
+mod elf;
+mod errno;
+mod exports;
+mod hal;
+mod import_tables;
+mod life;
+mod lookup;
+mod losses;
+mod message;
+mod mstx;
+mod mstx_memory;
+mod process;
+mod real;
+mod settings;
+mod signals;
+mod state;
+mod strings;
+mod thread;

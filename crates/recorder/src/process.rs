@@ -1,0 +1,426 @@
+//! The recording of this process: its directory and trace file, made at the first event.
+//!
+//! A word in a page that the kernel wipes in a forked child says whose recording it is. A child
+//! therefore notices at its first event that it needs its own, however it was made, and touches
+//! neither the files nor the counters of its parent before that.
+
+use std::cell::UnsafeCell;
+use std::ffi::{CString, OsStr};
+use std::fmt::Write as _;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use msmemscope_config::RECORDING_VARIABLE;
+use msmemscope_event::{Fact, LossReason, ProcessInfoKey, StackId};
+use msmemscope_trace::TRACE_FILE_NAME;
+use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
+use msmemscope_trace::writer::{Chunk, ChunkError, ProcessIdentity, TraceFile};
+
+use crate::{clock, errno, losses, message, settings, state, strings};
+
+/// Owner of a wiped or not yet existing page.
+const NOBODY: u64 = 0;
+const ADOPTION_SLOTS: usize = 256;
+const PAUSE_BETWEEN_ATTEMPTS_NS: u64 = 1_000_000_000;
+const NEVER: u64 = u64::MAX;
+const DIRECTORY_MODE: libc::mode_t = 0o750;
+/// Default limit of a trace: this share of the free disk space, but not more than the bytes below.
+const SHARE_OF_FREE_SPACE: u64 = 10;
+const LARGEST_DEFAULT_LIMIT_BYTES: u64 = 20 << 30;
+const CANCELLED_AFTER_COLLISIONS: usize = 1000;
+
+static NO_OWNER: AtomicU64 = AtomicU64::new(NOBODY);
+/// The word that says whose recording exists; in a page wiped on fork once there is one.
+static OWNER: AtomicPtr<AtomicU64> = AtomicPtr::new(&raw const NO_OWNER as *mut AtomicU64);
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(NOBODY + 1);
+/// Process id of whoever is making a recording; zero if nobody is.
+static STARTER: AtomicI32 = AtomicI32::new(0);
+
+/// When the next attempt to write may be made; zero if nothing failed.
+static NEXT_ATTEMPT_NS: AtomicU64 = AtomicU64::new(0);
+static FAILURE: AtomicU32 = AtomicU32::new(0);
+static REASONS_TOLD: AtomicU32 = AtomicU32::new(0);
+/// Seconds of local time ahead of UTC, once known: asking again after a fork might wait for a lock
+/// that a thread of the parent held.
+static LOCAL_OFFSET_SECONDS: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// The recording of one process. Lives until the process ends.
+pub struct Process {
+    /// Which of the recordings made in this process and its ancestors.
+    pub generation: u64,
+    /// The file.
+    pub trace: TraceFile,
+    /// The directory it is in.
+    pub directory: PathBuf,
+    adoption: [AdoptionSlot; ADOPTION_SLOTS],
+}
+
+/// Place for a chunk whose thread has ended.
+struct AdoptionSlot {
+    state: AtomicU32,
+    chunk: UnsafeCell<MaybeUninit<Chunk>>,
+}
+
+const SLOT_EMPTY: u32 = 0;
+const SLOT_BUSY: u32 = 1;
+const SLOT_FULL: u32 = 2;
+
+// SAFETY: `chunk` is only touched by whoever moved `state` to busy.
+unsafe impl Sync for AdoptionSlot {}
+
+impl AdoptionSlot {
+    const fn empty() -> Self {
+        Self { state: AtomicU32::new(SLOT_EMPTY), chunk: UnsafeCell::new(MaybeUninit::uninit()) }
+    }
+
+    fn claim(&self, from: u32) -> bool {
+        self.state.load(Ordering::Relaxed) == from
+            && self.state.compare_exchange(from, SLOT_BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Whose recording exists. Compared with what a thread wrote under last.
+#[inline(always)]
+pub fn owner_generation() -> u64 {
+    // SAFETY: points to a static or to a page that is never unmapped.
+    unsafe { (*OWNER.load(Ordering::Relaxed)).load(Ordering::Acquire) }
+}
+
+/// The recording of this process, if it has one.
+pub fn existing() -> Option<&'static Process> {
+    // SAFETY: null or leaked.
+    let process = unsafe { PROCESS.load(Ordering::Acquire).as_ref() }?;
+    (process.generation == owner_generation()).then_some(process)
+}
+
+/// Why nothing can be written at the moment; nothing if it is worth trying.
+pub fn unavailable(now_ns: u64) -> Option<LossReason> {
+    let next_attempt_ns = NEXT_ATTEMPT_NS.load(Ordering::Relaxed);
+    (now_ns < next_attempt_ns).then(|| LossReason::from_code(u64::from(FAILURE.load(Ordering::Relaxed))))
+}
+
+/// The recording of this process; makes it if there is none.
+pub fn current() -> Result<&'static Process, LossReason> {
+    if let Some(process) = existing() {
+        return Ok(process);
+    }
+    let process_id = std::process::id() as i32;
+    let started_ns = clock::monotonic_ns();
+    loop {
+        // A starter with another process id is one that did not survive a fork.
+        let starter = STARTER.load(Ordering::Relaxed);
+        let free = starter != process_id;
+        if free && STARTER.compare_exchange(starter, process_id, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            break;
+        }
+        if let Some(process) = existing() {
+            return Ok(process);
+        }
+        if clock::monotonic_ns() - started_ns > PAUSE_BETWEEN_ATTEMPTS_NS {
+            return Err(LossReason::TraceUnavailable);
+        }
+        std::thread::yield_now();
+    }
+    let result = match existing() {
+        Some(process) => Ok(process),
+        None => Process::start(process_id as u32),
+    };
+    STARTER.store(0, Ordering::Release);
+    result
+}
+
+/// Notes a failure, tells about it once per reason, and says what the loss is called.
+fn failed(error: ChunkError, directory: &Path) -> LossReason {
+    let (reason, text) = match error {
+        ChunkError::SizeLimit | ChunkError::System(libc::EFBIG) => {
+            (LossReason::SizeLimit, "the size limit of the trace is reached (--max-trace-size)".to_string())
+        }
+        ChunkError::System(errno @ (libc::ENOSPC | libc::EDQUOT)) => {
+            (LossReason::DiskFull, std::io::Error::from_raw_os_error(errno).to_string())
+        }
+        ChunkError::System(errno) => {
+            (LossReason::TraceUnavailable, std::io::Error::from_raw_os_error(errno).to_string())
+        }
+    };
+    let for_good = reason == LossReason::SizeLimit;
+    let next_attempt_ns = if for_good { NEVER } else { clock::monotonic_ns() + PAUSE_BETWEEN_ATTEMPTS_NS };
+    FAILURE.store(reason as u32, Ordering::Relaxed);
+    NEXT_ATTEMPT_NS.store(next_attempt_ns, Ordering::Relaxed);
+    let bit = 1 << reason as u32;
+    if REASONS_TOLD.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let place = directory.display();
+        message::say(&format!("cannot record in {place}: {text}; events are lost from here on, the job goes on"));
+    }
+    reason
+}
+
+impl Process {
+    fn start(process_id: u32) -> Result<&'static Process, LossReason> {
+        if let Some(error) = settings::error() {
+            if state::disable() {
+                message::say(&format!("nothing is recorded: {error}"));
+            }
+            return Err(LossReason::TraceUnavailable);
+        }
+        make_owner_page();
+        let output = settings::output_directory();
+        let (directory, trace) =
+            create(process_id, &output).map_err(|errno| failed(ChunkError::System(errno), &output))?;
+        let generation = NEXT_GENERATION.fetch_add(1, Ordering::Relaxed);
+        let process = Box::new(Process {
+            generation,
+            trace,
+            directory,
+            adoption: [const { AdoptionSlot::empty() }; ADOPTION_SLOTS],
+        });
+        let mut chunk = match process.fresh_chunk(process_id, clock::monotonic_ns()) {
+            Ok(chunk) => chunk,
+            Err(reason) => {
+                remove(&process.directory);
+                return Err(reason);
+            }
+        };
+        let process: &'static Process = Box::leak(process);
+        process.introduce(&mut chunk);
+        losses::settle(process);
+        PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
+        // SAFETY: points to the page made above, or to the static if that failed.
+        unsafe { (*OWNER.load(Ordering::Relaxed)).store(generation, Ordering::SeqCst) };
+        // After the owner is known: texts that come up from now on are written by those who bring them.
+        strings::for_each(|fact| process.append(&mut chunk, fact));
+        process.adopt(chunk);
+        NEXT_ATTEMPT_NS.store(0, Ordering::Relaxed);
+        Ok(process)
+    }
+
+    /// Appends to a chunk that no thread owns yet; takes another one when it is full.
+    fn append(&self, chunk: &mut Chunk, fact: &Fact<'_>) {
+        let now_ns = clock::monotonic_ns();
+        if !chunk.append(now_ns, StackId::NONE, StackId::NONE, fact)
+            && let Ok(fresh) = self.fresh_chunk(chunk.thread_id(), now_ns)
+        {
+            self.trace.seal_chunk(std::mem::replace(chunk, fresh));
+            chunk.append(now_ns, StackId::NONE, StackId::NONE, fact);
+        }
+    }
+
+    fn fresh_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, LossReason> {
+        self.trace.allocate_chunk(thread_id, monotonic_ns).map_err(|error| failed(error, &self.directory))
+    }
+
+    /// A chunk for a thread: that of a thread that has ended, else a new one.
+    pub fn chunk_for_thread(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, LossReason> {
+        for slot in &self.adoption {
+            if slot.claim(SLOT_FULL) {
+                // SAFETY: the slot is ours and was full.
+                let mut chunk = unsafe { (*slot.chunk.get()).assume_init_read() };
+                slot.state.store(SLOT_EMPTY, Ordering::Release);
+                if chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, &Fact::Thread { thread_id }) {
+                    return Ok(chunk);
+                }
+                self.trace.seal_chunk(chunk);
+            }
+        }
+        self.fresh_chunk(thread_id, monotonic_ns)
+    }
+
+    /// Keeps the chunk of a thread that ends for one that begins.
+    pub fn adopt(&self, chunk: Chunk) {
+        let _ = self.trace.flush_chunk(&chunk);
+        for slot in &self.adoption {
+            if slot.claim(SLOT_EMPTY) {
+                // SAFETY: the slot is ours.
+                unsafe { (*slot.chunk.get()).write(chunk) };
+                slot.state.store(SLOT_FULL, Ordering::Release);
+                return;
+            }
+        }
+        self.trace.seal_chunk(chunk);
+    }
+
+    /// Writes what is known about the process itself.
+    fn introduce(&self, chunk: &mut Chunk) {
+        let mut put = |fact: Fact<'_>| {
+            chunk.append(clock::monotonic_ns(), StackId::NONE, StackId::NONE, &fact);
+        };
+        let mut describe = |key, text: &[u8]| {
+            put(Fact::ProcessInfo { key, text: &text[..text.len().min(LARGEST_TEXT_BYTES)] });
+        };
+        describe(ProcessInfoKey::RecorderVersion, env!("CARGO_PKG_VERSION").as_bytes());
+        if let Ok(arguments) = std::fs::read("/proc/self/cmdline") {
+            describe(ProcessInfoKey::CommandLine, &arguments);
+        }
+        if let Ok(path) = std::env::current_exe() {
+            describe(ProcessInfoKey::Executable, path.as_os_str().as_bytes());
+        }
+        if let Ok(path) = std::env::current_dir() {
+            describe(ProcessInfoKey::WorkingDirectory, path.as_os_str().as_bytes());
+        }
+        describe(ProcessInfoKey::Settings, settings::recording().to_environment().as_bytes());
+        describe(ProcessInfoKey::HostName, &host_name());
+        if let Some(visible) = std::env::var_os("ASCEND_RT_VISIBLE_DEVICES") {
+            put(Fact::DeviceMap { text: visible.as_bytes() });
+        }
+        put(Fact::ClockAnchor { wall_offset_ns: clock::wall_offset_ns() });
+        put(Fact::Recording { state: state::current() });
+    }
+}
+
+fn host_name() -> Vec<u8> {
+    let mut name = [0u8; 256];
+    // SAFETY: the buffer is valid for its length and stays terminated.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), name.len() - 1) };
+    name.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
+}
+
+/// Makes the page that a fork wipes; a child keeps the wiped page of its parent.
+fn make_owner_page() {
+    if !std::ptr::eq(OWNER.load(Ordering::Relaxed), &raw const NO_OWNER) {
+        return;
+    }
+    const PAGE_BYTES: usize = 4096;
+    // SAFETY: a fresh anonymous mapping that is never unmapped; the advice only concerns it.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let page = libc::mmap(std::ptr::null_mut(), PAGE_BYTES, protection, flags, -1, 0);
+        if page == libc::MAP_FAILED {
+            return;
+        }
+        if libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK) != 0 {
+            libc::pthread_atfork(None, None, Some(disown));
+        }
+        OWNER.store(page.cast(), Ordering::Release);
+    }
+}
+
+/// Stands in for the wiping where the kernel cannot do it.
+unsafe extern "C" fn disown() {
+    // SAFETY: the page is never unmapped.
+    unsafe { (*OWNER.load(Ordering::Relaxed)).store(NOBODY, Ordering::Release) };
+}
+
+/// Makes the directory of this process and the trace file in it.
+fn create(process_id: u32, output: &Path) -> Result<(PathBuf, TraceFile), i32> {
+    make_directories(output)?;
+    let recording = settings::recording();
+    let directory = make_process_directory(process_id, output)?;
+    let path = c_path(directory.join(TRACE_FILE_NAME).as_os_str())?;
+    let identity = ProcessIdentity {
+        process_id,
+        parent_process_id: std::os::unix::process::parent_id(),
+        run_id: recording.run_id,
+        wall_offset_ns: recording.wall_clock_offset_ns,
+        monotonic_ns: clock::monotonic_ns(),
+    };
+    match TraceFile::create(path, &identity, limit_bytes(&directory)) {
+        Ok(trace) => Ok((directory, trace)),
+        Err(errno) => {
+            remove(&directory);
+            Err(errno)
+        }
+    }
+}
+
+/// Removes a directory in which nothing was recorded.
+fn remove(directory: &Path) {
+    if let (Ok(file), Ok(directory)) =
+        (c_path(directory.join(TRACE_FILE_NAME).as_os_str()), c_path(directory.as_os_str()))
+    {
+        // SAFETY: valid paths; the directory is kept if anything else is in it.
+        unsafe {
+            libc::unlink(file.as_ptr());
+            libc::rmdir(directory.as_ptr());
+        }
+    }
+}
+
+fn c_path(path: &OsStr) -> Result<CString, i32> {
+    CString::new(path.as_bytes()).map_err(|_| libc::EINVAL)
+}
+
+fn make_directory(path: &Path) -> Result<(), i32> {
+    let path = c_path(path.as_os_str())?;
+    // SAFETY: a valid path.
+    if unsafe { libc::mkdir(path.as_ptr(), DIRECTORY_MODE) } == 0 { Ok(()) } else { Err(errno::last()) }
+}
+
+/// Makes a directory and those above it that are missing.
+fn make_directories(path: &Path) -> Result<(), i32> {
+    match make_directory(path) {
+        Err(libc::ENOENT) => match path.parent() {
+            Some(parent) => {
+                make_directories(parent)?;
+                make_directories(path)
+            }
+            None => Err(libc::ENOENT),
+        },
+        Err(libc::EEXIST) => Ok(()),
+        result => result,
+    }
+}
+
+/// Makes the directory of this process. If its name is taken, the time in it moves on one second.
+fn make_process_directory(process_id: u32, output: &Path) -> Result<PathBuf, i32> {
+    let prefix = settings::recording().settings.variant.program_name();
+    let mut local_seconds = local_seconds();
+    for _ in 0..CANCELLED_AFTER_COLLISIONS {
+        let mut name = format!("{prefix}_{process_id}_");
+        for digit in clock::compact_date(local_seconds) {
+            name.push(char::from(digit));
+        }
+        let _ = write!(name, "_ascend");
+        let directory = output.join(name);
+        match make_directory(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(libc::EEXIST) => local_seconds += 1,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(libc::EEXIST)
+}
+
+fn local_seconds() -> i64 {
+    let wall_seconds = (clock::wall_ns() / 1_000_000_000) as i64;
+    let mut offset = LOCAL_OFFSET_SECONDS.load(Ordering::Relaxed);
+    if offset == i64::MIN {
+        offset = clock::local_offset_seconds(wall_seconds);
+        LOCAL_OFFSET_SECONDS.store(offset, Ordering::Relaxed);
+    }
+    wall_seconds + offset
+}
+
+/// Largest size of the trace.
+fn limit_bytes(directory: &Path) -> u64 {
+    if let Some(limit) = settings::recording().settings.max_trace_size_bytes {
+        return limit;
+    }
+    // SAFETY: plain old data, for which zero is a valid value.
+    let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
+    let known = match c_path(directory.as_os_str()) {
+        // SAFETY: both pointers are valid for the call.
+        Ok(path) => unsafe { libc::statvfs(path.as_ptr(), &mut facts) == 0 },
+        Err(_) => false,
+    };
+    let free_bytes = facts.f_bavail.saturating_mul(facts.f_frsize);
+    if known {
+        (free_bytes / SHARE_OF_FREE_SPACE).min(LARGEST_DEFAULT_LIMIT_BYTES)
+    } else {
+        LARGEST_DEFAULT_LIMIT_BYTES
+    }
+}
+
+/// Settings as the finisher's environment must not have them.
+pub fn environment_without_recorder() -> Vec<CString> {
+    std::env::vars_os()
+        .filter(|(name, _)| name != "LD_PRELOAD" && name != RECORDING_VARIABLE)
+        .filter_map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            CString::new(name.into_vec()).ok()
+        })
+        .collect()
+}

@@ -1,0 +1,154 @@
+//! The functions behind the hooks: found once in the library that owns them.
+//!
+//! A library that was there when the process began stays for good. Any other may be unloaded by the
+//! job, so it is pinned while its address is cached: registering a thread-exit callback "from" a
+//! library raises a count that keeps the loader from unmapping it. The callback forgets the address;
+//! the next call finds it again.
+
+use std::ffi::{CStr, c_void};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::elf::{self, Module};
+use crate::errno;
+
+/// File names of this library and of the thin libraries that jump into it.
+const OWN_LIBRARIES: [&str; 5] = [
+    "libascend_kernel_hook.so",
+    "libleaks_ascend_hal_hook.so",
+    "libascend_mstx_hook.so",
+    "libatb_abi_0_hook.so",
+    "libatb_abi_1_hook.so",
+];
+
+/// Modules that were loaded with the program and can never be unloaded.
+static STARTUP_MODULES: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" {
+    /// Part of the C++ ABI of the C library: calls `callback(object)` when the thread exits.
+    fn __cxa_thread_atexit_impl(
+        callback: unsafe extern "C" fn(*mut c_void),
+        object: *mut c_void,
+        address_in_library: *mut c_void,
+    ) -> i32;
+}
+
+/// A function of another library.
+pub struct RealFunction {
+    library: &'static str,
+    names: &'static [&'static CStr],
+    address: AtomicPtr<c_void>,
+}
+
+/// Where a function was found.
+struct Found {
+    address: usize,
+    module_index: usize,
+}
+
+impl RealFunction {
+    /// The first of `names` that `library` has, else that any library has.
+    pub const fn new(library: &'static str, names: &'static [&'static CStr]) -> Self {
+        Self { library, names, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// The name under which other code calls it.
+    pub fn name(&self) -> &'static CStr {
+        self.names[0]
+    }
+
+    /// Its address, if any loaded library has it.
+    #[inline(always)]
+    pub fn address(&'static self) -> Option<*mut c_void> {
+        let address = self.address.load(Ordering::Acquire);
+        if address.is_null() { self.resolve() } else { Some(address) }
+    }
+
+    /// Remembers an address the job itself looked up, unless one is known.
+    pub fn learn(&'static self, address: *mut c_void) {
+        if self.address.load(Ordering::Acquire).is_null() {
+            let mut module_index = usize::MAX;
+            elf::for_each_module(|module| match module.contains(address as usize) {
+                true => {
+                    module_index = module.index;
+                    ControlFlow::Break(())
+                }
+                false => ControlFlow::Continue(()),
+            });
+            self.keep(&Found { address: address as usize, module_index });
+        }
+    }
+
+    #[cold]
+    fn resolve(&'static self) -> Option<*mut c_void> {
+        errno::preserved(|| {
+            let found = self.find()?;
+            self.keep(&found);
+            Some(found.address as *mut c_void)
+        })
+    }
+
+    fn keep(&'static self, found: &Found) {
+        let address = found.address as *mut c_void;
+        if found.module_index >= STARTUP_MODULES.load(Ordering::Relaxed) {
+            // SAFETY: the object is static and the callback has the right form; the library is loaded,
+            // because the job is calling into it.
+            unsafe { __cxa_thread_atexit_impl(forget, std::ptr::from_ref(self) as *mut c_void, address) };
+        }
+        self.address.store(address, Ordering::Release);
+    }
+
+    fn find(&self) -> Option<Found> {
+        let mut owned = None;
+        let mut elsewhere = None;
+        elf::for_each_module(|module| {
+            if is_own(module) {
+                return ControlFlow::Continue(());
+            }
+            let is_owner = module.is_named(self.library);
+            if is_owner || elsewhere.is_none() {
+                let address = self.names.iter().find_map(|name| module.exported_function(name));
+                if let Some(address) = address {
+                    let found = Found { address, module_index: module.index };
+                    if is_owner {
+                        owned = Some(found);
+                        return ControlFlow::Break(());
+                    }
+                    elsewhere = Some(found);
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        owned.or(elsewhere)
+    }
+}
+
+/// Forgets an address before the library it is in may be unloaded.
+unsafe extern "C" fn forget(function: *mut c_void) {
+    // SAFETY: the static passed at registration.
+    let function = unsafe { &*function.cast::<RealFunction>() };
+    function.address.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Whether a module is this library or one of its thin companions.
+pub fn is_own(module: &Module<'_>) -> bool {
+    module.contains(is_own as *const () as usize) || OWN_LIBRARIES.iter().any(|name| module.is_named(name))
+}
+
+/// Counts the modules that came with the program. If the C library was loaded before us, we were
+/// loaded at run time, and so may have been any other library: then none counts.
+pub fn note_startup_modules() {
+    let (mut count, mut own_index, mut c_library_index) = (0, 0, 0);
+    elf::for_each_module(|module| {
+        count = module.index + 1;
+        if module.contains(is_own as *const () as usize) {
+            own_index = module.index;
+        } else if module.is_named("libc.so.6") {
+            c_library_index = module.index;
+        }
+        ControlFlow::Continue(())
+    });
+    if own_index < c_library_index {
+        STARTUP_MODULES.store(count, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,43 @@
+//! What is recorded right now: one word that every hook reads.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use msmemscope_event::RecordingState;
+
+/// Set once and for good when the recorder must not or can no longer work.
+const DISABLED: u32 = u32::MAX;
+
+static STATE: AtomicU32 = AtomicU32::new(RecordingState::Off as u32);
+
+/// Whether allocations and frees are recorded.
+#[inline(always)]
+pub fn records_blocks() -> bool {
+    let state = STATE.load(Ordering::Relaxed);
+    state == RecordingState::On as u32 || state == RecordingState::Shadow as u32
+}
+
+/// Whether everything else is recorded.
+#[inline(always)]
+pub fn records_everything() -> bool {
+    STATE.load(Ordering::Relaxed) == RecordingState::On as u32
+}
+
+/// The state; a disabled recorder is off.
+pub fn current() -> RecordingState {
+    match STATE.load(Ordering::Relaxed) {
+        DISABLED => RecordingState::Off,
+        state => RecordingState::from_code(u64::from(state)),
+    }
+}
+
+/// Changes the state and returns the former one, or nothing if the recorder is disabled.
+pub fn change(state: RecordingState) -> Option<RecordingState> {
+    let update = |before| (before != DISABLED).then_some(state as u32);
+    let before = STATE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).ok()?;
+    Some(RecordingState::from_code(u64::from(before)))
+}
+
+/// Switches the recorder off for good; true for the first caller.
+pub fn disable() -> bool {
+    STATE.swap(DISABLED, Ordering::Relaxed) != DISABLED
+}

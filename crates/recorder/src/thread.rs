@@ -1,0 +1,239 @@
+//! What every thread has: its chunk of the trace, its clock, its current device.
+//!
+//! All of it lives in thread-local storage that is constant at first and has no destructor, so it
+//! can be used at any moment of a thread's life, in signal handlers and in destructors.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use msmemscope_event::{Device, Fact, LossReason, StackId};
+use msmemscope_trace::writer::Chunk;
+
+use crate::process::{self, Process};
+use crate::{clock, errno, losses, message, signals, state};
+
+/// No thread has written under this generation.
+const NO_GENERATION: u64 = u64::MAX;
+/// Smaller than anything the kernel puts on the stack to run a signal handler.
+const SMALLEST_SIGNAL_FRAME_BYTES: usize = 512;
+
+/// Whether this thread's current device is known.
+#[derive(Clone, Copy)]
+pub enum CurrentDevice {
+    /// Nobody was asked yet.
+    NotAsked,
+    /// The answer.
+    Known(Device),
+}
+
+struct Context {
+    /// The recording that `chunk` belongs to; differs from the current one after a fork.
+    generation: Cell<u64>,
+    /// Where on the stack a record is being written, zero if none is.
+    writing: Cell<usize>,
+    last_stamp_ns: Cell<u64>,
+    device: Cell<CurrentDevice>,
+    chunk: UnsafeCell<Option<Chunk>>,
+}
+
+thread_local! {
+    static CONTEXT: Context = const {
+        Context {
+            generation: Cell::new(NO_GENERATION),
+            writing: Cell::new(0),
+            last_stamp_ns: Cell::new(0),
+            device: Cell::new(CurrentDevice::NotAsked),
+            chunk: UnsafeCell::new(None),
+        }
+    };
+}
+
+/// Key whose destructor hands on the chunk of an ending thread, plus one; zero if there is none.
+static END_KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the key. Early, so that it is among those that need no memory of their own.
+pub fn prepare() {
+    let mut key = 0;
+    // SAFETY: `key` outlives the call and the destructor has the right form.
+    if unsafe { libc::pthread_key_create(&mut key, Some(end)) } == 0 {
+        END_KEY.store(key + 1, Ordering::Relaxed);
+    }
+}
+
+/// The time of an event of this thread: now, and later than every earlier stamp of this thread, so
+/// that coarse clocks do not blur the order of its events.
+#[inline]
+pub fn stamp() -> u64 {
+    CONTEXT.with(|context| {
+        let stamp_ns = clock::monotonic_ns().max(context.last_stamp_ns.get() + 1);
+        context.last_stamp_ns.set(stamp_ns);
+        stamp_ns
+    })
+}
+
+/// Writes down a fact that happens now.
+#[inline(always)]
+pub fn record_now(fact: &Fact<'_>) {
+    record(stamp(), fact);
+}
+
+/// Writes down a fact that happened at a moment taken from [`stamp`].
+#[inline(always)]
+pub fn record(monotonic_ns: u64, fact: &Fact<'_>) {
+    CONTEXT.with(|context| {
+        let marker = Cell::new(0u8);
+        let here = marker.as_ptr() as usize;
+        if context.writing.get() != 0 && !context.recover(here) {
+            losses::count(LossReason::Reentered, 1);
+            return;
+        }
+        context.writing.set(here);
+        compiler_fence(Ordering::SeqCst);
+        if !context.append(monotonic_ns, fact) {
+            record_slowly(context, monotonic_ns, fact);
+        }
+        compiler_fence(Ordering::SeqCst);
+        context.writing.set(0);
+    });
+}
+
+impl Context {
+    /// The chunk of this thread.
+    ///
+    /// # Safety
+    /// Only while `writing` is set by the caller, which keeps signal handlers out.
+    #[expect(clippy::mut_from_ref, reason = "the guard in `writing` makes the reference unique")]
+    #[inline(always)]
+    unsafe fn chunk(&self) -> &mut Option<Chunk> {
+        // SAFETY: promised by the caller; no other thread ever sees this cell.
+        unsafe { &mut *self.chunk.get() }
+    }
+
+    /// Appends to the current chunk if it belongs to this recording and has room.
+    #[inline(always)]
+    fn append(&self, monotonic_ns: u64, fact: &Fact<'_>) -> bool {
+        if self.generation.get() != process::owner_generation() {
+            return false;
+        }
+        // SAFETY: called with `writing` set.
+        match unsafe { self.chunk() } {
+            Some(chunk) => chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, fact),
+            None => false,
+        }
+    }
+
+    /// Whether the record that seems to be in the making was abandoned: a signal handler jumped out
+    /// of it. Its frame is then gone from the stack. The chunk it left half done is given up; its
+    /// committed records are safe.
+    #[cold]
+    fn recover(&self, here: usize) -> bool {
+        let abandoned = self.writing.get() < here + SMALLEST_SIGNAL_FRAME_BYTES && !signals::on_alternate_stack();
+        if abandoned {
+            // SAFETY: the frame that used the chunk no longer exists.
+            unsafe { *self.chunk() = None };
+        }
+        abandoned
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn record_slowly(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) {
+    if let Some(reason) = process::unavailable(monotonic_ns) {
+        losses::count(reason, 1);
+        return;
+    }
+    let work = std::panic::AssertUnwindSafe(|| signals::blocked(|| append_with_room(context, monotonic_ns, fact)));
+    match errno::preserved(|| std::panic::catch_unwind(work)) {
+        Ok(Ok(())) => {}
+        Ok(Err(reason)) => losses::count(reason, 1),
+        Err(_) => {
+            losses::count(LossReason::Internal, 1);
+            if state::disable() {
+                message::say("internal error: recording stops here, the job goes on");
+            }
+        }
+    }
+}
+
+/// Appends a record and gets whatever is missing for that: the trace, a chunk, room in it.
+fn append_with_room(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) -> Result<(), LossReason> {
+    let process = process::current()?;
+    // SAFETY: `writing` is set by `record`.
+    let slot = unsafe { context.chunk() };
+    if context.generation.get() != process.generation {
+        *slot = None; // Another process, before a fork, goes on writing there.
+        context.generation.set(process.generation);
+    }
+    for _ in 0..2 {
+        if slot.is_none() {
+            *slot = Some(process.chunk_for_thread(thread_id(), monotonic_ns)?);
+            expect_end();
+        }
+        if slot.as_mut().is_some_and(|chunk| chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, fact)) {
+            return Ok(());
+        }
+        if let Some(full) = slot.take() {
+            process.trace.seal_chunk(full);
+        }
+    }
+    Err(LossReason::Other)
+}
+
+/// Kernel id of this thread.
+fn thread_id() -> u32 {
+    // SAFETY: always succeeds.
+    (unsafe { libc::syscall(libc::SYS_gettid) }) as u32
+}
+
+/// Has [`end`] called when this thread ends.
+fn expect_end() {
+    if let Some(key) = END_KEY.load(Ordering::Relaxed).checked_sub(1) {
+        // SAFETY: the key exists for the life of the process; the value only has to be non-null.
+        unsafe { libc::pthread_setspecific(key, std::ptr::dangling::<c_void>()) };
+    }
+}
+
+/// Called when a thread that has a chunk ends; may happen again if it records afterwards.
+unsafe extern "C" fn end(_: *mut c_void) {
+    CONTEXT.with(|context| {
+        let marker = Cell::new(0u8);
+        if context.writing.get() != 0 {
+            return;
+        }
+        context.writing.set(marker.as_ptr() as usize);
+        // SAFETY: `writing` is set.
+        let chunk = unsafe { context.chunk() }.take();
+        if let Some(chunk) = chunk
+            && let Some(process) = process::existing()
+            && process.generation == context.generation.get()
+        {
+            errno::preserved(|| process.adopt(chunk));
+        }
+        context.writing.set(0);
+    });
+}
+
+/// In buffered mode, brings what this thread wrote into the file.
+pub fn flush(process: &Process) {
+    CONTEXT.with(|context| {
+        if context.writing.get() != 0 || context.generation.get() != process.generation {
+            return;
+        }
+        // SAFETY: nobody else uses the chunk of this thread, and nobody writes while we are here.
+        if let Some(chunk) = unsafe { context.chunk() } {
+            let _ = process.trace.flush_chunk(chunk);
+        }
+    });
+}
+
+/// Remembers the device this thread has just chosen.
+pub fn set_device(device: Device) {
+    CONTEXT.with(|context| context.device.set(CurrentDevice::Known(device)));
+}
+
+/// The device this thread works on.
+pub fn device() -> CurrentDevice {
+    CONTEXT.with(|context| context.device.get())
+}
