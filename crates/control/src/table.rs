@@ -187,7 +187,8 @@ pub struct ControlTable {
     /// Counters of a framework; recorded in every state.
     pub snapshot: unsafe extern "C" fn(fact: *const SnapshotFact),
     /// A Python call began or ended: code of [`msmemscope_event::PythonCallPhase`], the code object (a
-    /// `PyCodeObject` pointer, or null) and a string id for C functions and user regions.
+    /// `PyCodeObject` pointer, or null) and a string id for C functions and user regions. Recorded in
+    /// every state: the caller asks the plan, or the user asked for this very region.
     pub python_call: unsafe extern "C" fn(phase: u32, code: *const c_void, name: u32),
     /// A watched block was looked at.
     pub watch: unsafe extern "C" fn(fact: *const WatchFact),
@@ -199,7 +200,24 @@ pub struct ControlTable {
     /// Redirects the import tables of all loaded libraries to the hooks; gives the number of slots
     /// changed. For processes in which the recorder was not preloaded.
     pub patch_imports: unsafe extern "C" fn() -> u64,
+
+    /// Which sources have reported something in this process, whether it was recorded or not: the sum
+    /// of [`SOURCE_RUNTIME`], [`SOURCE_DRIVER`], [`SOURCE_MSTX`] and [`SOURCE_POOL`]. Tells what can
+    /// still be seen when the recorder was not preloaded.
+    pub sources: unsafe extern "C" fn() -> u32,
+    /// Redirects one imported function of all loaded libraries to a function of the caller, which must
+    /// stay loaded; gives the number of slots changed. Zero with an unknown name.
+    pub redirect_import: unsafe extern "C" fn(name: Region, replacement: *const c_void) -> u64,
 }
+
+/// The runtime was initialised or a device was chosen.
+pub const SOURCE_RUNTIME: u32 = 1;
+/// The driver was asked for memory.
+pub const SOURCE_DRIVER: u32 = 2;
+/// A library connected its mstx functions.
+pub const SOURCE_MSTX: u32 = 4;
+/// A memory pool of a framework reported a block.
+pub const SOURCE_POOL: u32 = 8;
 
 // SAFETY: the table holds function pointers and a static text; it is never written after creation.
 unsafe impl Sync for ControlTable {}
