@@ -7,7 +7,7 @@
 
 use std::arch::naked_asm;
 
-use crate::{acl, hal, mstx};
+use crate::{acl, control, hal, lookup, mstx};
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
@@ -52,4 +52,12 @@ export! {
     aclrtSetDevice, msmemscope_entry_aclrtSetDevice => acl::set_device;
     aclrtHostUnregister, msmemscope_entry_aclrtHostUnregister => acl::host_unregister;
     InitInjectionMstx, msmemscope_entry_InitInjectionMstx => mstx::init_injection;
+    dlsym, msmemscope_entry_dlsym => lookup::dlsym;
+}
+
+/// The one door for guests, found by name.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
+unsafe extern "C" fn msmemscope_control() {
+    jump!(control::table)
 }

@@ -9,12 +9,14 @@
 //! * [`real`] finds the functions behind them, with [`elf`]; [`lookup`] answers `dlsym`;
 //!   [`import_tables`] redirects functions that must not be exported.
 //! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
+//! * [`control`] lets guests in, such as the Python package.
 //! * [`life`] is what happens when the library is loaded and when the process exits.
 
 #![cfg_attr(test, allow(dead_code, reason = "unit tests must not interpose anything"))]
 
 mod acl;
 mod clock;
+mod control;
 mod domains;
 mod elf;
 mod errno;

@@ -74,10 +74,9 @@ fn real_dlsym() -> Option<Dlsym> {
 }
 
 /// `dlsym` as the job sees it: asks [`choose`] where to go and jumps there with everything as it was.
-#[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn dlsym() {
+pub unsafe extern "C" fn dlsym() {
     naked_asm!(
         "push rdi",
         "push rsi",
@@ -92,10 +91,9 @@ unsafe extern "C" fn dlsym() {
 }
 
 /// `dlsym` as the job sees it: asks [`choose`] where to go and jumps there with everything as it was.
-#[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn dlsym() {
+pub unsafe extern "C" fn dlsym() {
     naked_asm!(
         "stp x29, x30, [sp, #-32]!",
         "mov x29, sp",

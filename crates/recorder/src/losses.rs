@@ -20,6 +20,12 @@ pub fn count(reason: LossReason, count: u64) {
     }
 }
 
+/// Losses counted so far.
+pub fn counted(reason: LossReason) -> u64 {
+    let waiting = WAITING[reason as usize].load(Ordering::Relaxed);
+    waiting + process::existing().map_or(0, |process| process.trace.loss_count(reason))
+}
+
 /// Moves losses counted before there was a trace into it.
 pub fn settle(process: &process::Process) {
     for &reason in LossReason::ALL {

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_config::RECORDING_VARIABLE;
 use msmemscope_event::{Fact, LossReason, ProcessInfoKey, StackId};
@@ -18,7 +18,7 @@ use msmemscope_trace::TRACE_FILE_NAME;
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 use msmemscope_trace::writer::{Chunk, ChunkError, ProcessIdentity, TraceFile};
 
-use crate::{clock, errno, losses, message, settings, state, strings};
+use crate::{clock, errno, losses, message, settings, state, strings, thread};
 
 /// Owner of a wiped or not yet existing page.
 const NOBODY: u64 = 0;
@@ -192,6 +192,7 @@ impl Process {
         // After the owner is known: texts that come up from now on are written by those who bring them.
         strings::for_each(|fact| process.append(&mut chunk, fact));
         process.adopt(chunk);
+        warn_about_missing_pools();
         NEXT_ATTEMPT_NS.store(0, Ordering::Relaxed);
         Ok(process)
     }
@@ -266,6 +267,32 @@ impl Process {
         }
         put(Fact::ClockAnchor { wall_offset_ns: clock::wall_offset_ns() });
         put(Fact::Recording { state: state::current() });
+    }
+}
+
+/// Writes down the settings again after they changed.
+pub fn note_settings() {
+    if existing().is_some() {
+        let settings = settings::recording().to_environment();
+        let text = &settings.as_bytes()[..settings.len().min(LARGEST_TEXT_BYTES)];
+        thread::record_now(&Fact::ProcessInfo { key: ProcessInfoKey::Settings, text });
+    }
+}
+
+/// Says once that frameworks will not report their pools: they do so only if they find this library,
+/// under the name it has, in LD_PRELOAD.
+fn warn_about_missing_pools() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let preload = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let names_us = |entry: &[u8]| {
+        let real_path = std::fs::canonicalize(OsStr::from_bytes(entry));
+        real_path.is_ok_and(|path| path.file_name() == Some(OsStr::new("libascend_kernel_hook.so")))
+    };
+    let reported = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).any(names_us);
+    if !reported && !TOLD.swap(true, Ordering::Relaxed) {
+        message::say(
+            "libascend_kernel_hook.so is not in LD_PRELOAD: PyTorch and MindSpore will not report their memory pools",
+        );
     }
 }
 

@@ -138,11 +138,11 @@ pub fn is_own(module: &Module<'_>) -> bool {
 /// Counts the modules that came with the program. If the C library was loaded before us, we were
 /// loaded at run time, and so may have been any other library: then none counts.
 pub fn note_startup_modules() {
-    let (mut count, mut own_index, mut c_library_index) = (0, 0, 0);
+    let (mut count, mut own_index, mut c_library_index) = (0, usize::MAX, 0);
     elf::for_each_module(|module| {
         count = module.index + 1;
-        if module.contains(is_own as *const () as usize) {
-            own_index = module.index;
+        if is_own(module) {
+            own_index = own_index.min(module.index);
         } else if module.is_named("libc.so.6") {
             c_library_index = module.index;
         }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use msmemscope_config::{CollectMode, RECORDING_VARIABLE, Recording, Settings, Variant};
 use msmemscope_event::RecordingState;
 
 use crate::clock;
 
-static RECORDING: OnceLock<Recording> = OnceLock::new();
+/// The settings in force. Replaced ones stay where they are: somebody may be reading them.
+static RECORDING: AtomicPtr<Recording> = AtomicPtr::new(std::ptr::null_mut());
 static ERROR: OnceLock<String> = OnceLock::new();
 
 /// Reads the settings. Without any, what is alive is noted from the first event on and the rest
@@ -21,9 +23,7 @@ pub fn load() {
         Err(std::env::VarError::NotUnicode(_)) => Err(format!("{RECORDING_VARIABLE}: not readable as text")),
     };
     match read {
-        Ok(recording) => {
-            let _ = RECORDING.set(recording);
-        }
+        Ok(recording) => replace(recording),
         Err(error) => {
             let _ = ERROR.set(error);
         }
@@ -49,9 +49,20 @@ fn unsupervised() -> Recording {
     }
 }
 
+/// Puts settings in force.
+pub fn replace(recording: Recording) {
+    RECORDING.store(Box::into_raw(Box::new(recording)), Ordering::Release);
+}
+
 /// The settings.
 pub fn recording() -> &'static Recording {
-    RECORDING.get_or_init(unsupervised)
+    loop {
+        // SAFETY: null or settings that are never freed.
+        match unsafe { RECORDING.load(Ordering::Acquire).as_ref() } {
+            Some(recording) => return recording,
+            None => replace(unsupervised()),
+        }
+    }
 }
 
 /// What to do before anybody says otherwise.

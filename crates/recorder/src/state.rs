@@ -37,6 +37,11 @@ pub fn change(state: RecordingState) -> Option<RecordingState> {
     Some(RecordingState::from_code(u64::from(before)))
 }
 
+/// Whether the recorder is off for good.
+pub fn is_disabled() -> bool {
+    STATE.load(Ordering::Relaxed) == DISABLED
+}
+
 /// Switches the recorder off for good; true for the first caller.
 pub fn disable() -> bool {
     STATE.swap(DISABLED, Ordering::Relaxed) != DISABLED

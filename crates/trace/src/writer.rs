@@ -54,6 +54,14 @@ unsafe impl Send for TraceFile {}
 // SAFETY: as above.
 unsafe impl Sync for TraceFile {}
 
+/// The largest file the process may make.
+fn file_size_limit_bytes() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `limit` outlives the call and stays unlimited if it fails.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur
+}
+
 fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
@@ -70,6 +78,9 @@ impl Descriptor {
 
     /// Makes sure the blocks behind a range exist.
     fn reserve(&self, offset: u64, length: usize) -> Result<(), i32> {
+        if offset + length as u64 > file_size_limit_bytes() {
+            return Err(libc::EFBIG); // Trying would raise SIGXFSZ.
+        }
         loop {
             // SAFETY: plain system call.
             if unsafe { libc::fallocate(self.0, 0, offset as i64, length as i64) } == 0 {
@@ -221,6 +232,12 @@ impl TraceFile {
     pub fn count_loss(&self, reason: LossReason, count: u64) {
         let offset = file_offset::LOSSES + 8 * (reason as usize).min(layout::LOSS_COUNTERS - 1);
         self.header_u64(offset).fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Losses counted so far for a reason.
+    pub fn loss_count(&self, reason: LossReason) -> u64 {
+        let offset = file_offset::LOSSES + 8 * (reason as usize).min(layout::LOSS_COUNTERS - 1);
+        self.header_u64(offset).load(Ordering::Relaxed)
     }
 
     /// Notes that the process ends in the normal way.

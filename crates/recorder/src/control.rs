@@ -1,0 +1,301 @@
+//! The recorder's side of the control table: what the Python package and other guests can ask for.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use msmemscope_config::{EventSet, LevelSet, Recording};
+use msmemscope_control::{
+    AccessFact, AllocationFact, CollectionPlan, ControlTable, Region, SnapshotFact, TABLE_VERSION, WatchFact,
+};
+use msmemscope_event::{
+    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Fact, Framework, LossReason,
+    MemoryType, PageType, Pool, PythonCallPhase, RecordingState, Severity, SnapshotNumbers, StringId,
+};
+use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
+
+use crate::{acl, errno, import_tables, lookup, losses, process, settings, state, strings, thread};
+
+const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
+
+static TABLE: ControlTable = ControlTable {
+    size_bytes: size_of::<ControlTable>() as u32,
+    version: TABLE_VERSION,
+    recorder_version: Region { start: VERSION_TEXT.as_ptr(), length: VERSION_TEXT.len() },
+    state: current_state,
+    set_state,
+    configure,
+    plan,
+    process_directory,
+    flush,
+    loss_count,
+    intern,
+    current_device,
+    step,
+    mark,
+    operator,
+    access,
+    autograd,
+    allocation,
+    free,
+    label_push,
+    label_pop,
+    label_address,
+    snapshot,
+    python_call,
+    watch,
+    card_sample,
+    message,
+    patch_imports,
+};
+
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+/// The table; the one entry into a loaded recorder.
+pub unsafe extern "C" fn table() -> *const ControlTable {
+    &TABLE
+}
+
+/// Runs what a guest asked for; a mistake of ours must not become the guest's.
+fn guarded<Value>(fallback: Value, work: impl FnOnce() -> Value) -> Value {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(fallback)
+}
+
+/// Records a fact that only matters while everything is recorded.
+fn record_if_on(fact: &Fact<'_>) {
+    if state::records_everything() {
+        thread::record_now(fact);
+    }
+}
+
+fn cut(text: &[u8]) -> &[u8] {
+    if text.len() > LARGEST_TEXT_BYTES {
+        losses::count(LossReason::TextCut, 1);
+    }
+    &text[..text.len().min(LARGEST_TEXT_BYTES)]
+}
+
+unsafe extern "C" fn current_state() -> u32 {
+    state::current() as u32
+}
+
+unsafe extern "C" fn set_state(code: u32) -> i32 {
+    let wanted = RecordingState::from_code(u64::from(code));
+    let Some(before) = state::change(wanted) else { return libc::EPERM };
+    if before != wanted && process::existing().is_some() {
+        thread::record_now(&Fact::Recording { state: wanted });
+    }
+    0
+}
+
+unsafe extern "C" fn configure(text: Region) -> i32 {
+    guarded(libc::EINVAL, || {
+        errno::preserved(|| {
+            // SAFETY: lent for this call.
+            let text = unsafe { text.bytes() };
+            let Ok(value) = std::str::from_utf8(text) else { return libc::EINVAL };
+            let Ok(recording) = Recording::from_environment(value) else { return libc::EINVAL };
+            settings::replace(recording);
+            process::note_settings();
+            0
+        })
+    })
+}
+
+unsafe extern "C" fn plan(plan: *mut CollectionPlan) {
+    let settings = &settings::recording().settings;
+    let on = state::records_everything();
+    let wants = |event: EventSet| u32::from(on && settings.events.collected.contains(event));
+    let level_has_operators = settings.level.contains(LevelSet::OP);
+    let answer = CollectionPlan {
+        operators: if level_has_operators { wants(EventSet::LAUNCH) } else { 0 },
+        accesses: wants(EventSet::ACCESS),
+        python_calls: wants(EventSet::TRACEBACK),
+        cpu_tensors: u32::from(on && settings.devices.cpu),
+    };
+    if !plan.is_null() {
+        // SAFETY: the caller's variable.
+        unsafe { *plan = answer };
+    }
+}
+
+unsafe extern "C" fn process_directory(buffer: *mut u8, capacity: usize) -> usize {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(process) = process::existing() else { return 0 };
+    let path = process.directory.as_os_str().as_bytes();
+    if path.len() <= capacity && !buffer.is_null() {
+        // SAFETY: the caller's buffer has the room.
+        unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), buffer, path.len()) };
+    }
+    path.len()
+}
+
+unsafe extern "C" fn flush() -> i32 {
+    errno::preserved(|| {
+        if let Some(process) = process::existing() {
+            thread::flush(process);
+        }
+        0
+    })
+}
+
+unsafe extern "C" fn loss_count(reason: u32) -> u64 {
+    losses::counted(LossReason::from_code(u64::from(reason)))
+}
+
+unsafe extern "C" fn intern(text: Region) -> u32 {
+    // SAFETY: lent for this call.
+    guarded(0, || strings::intern(unsafe { text.bytes() }).0)
+}
+
+unsafe extern "C" fn current_device() -> u32 {
+    acl::current_device().code()
+}
+
+unsafe extern "C" fn step() -> u64 {
+    if !state::records_everything() {
+        return 0;
+    }
+    let number = STEPS.fetch_add(1, Ordering::Relaxed) + 1;
+    thread::record_now(&Fact::Step { device: acl::current_device(), number });
+    number
+}
+
+unsafe extern "C" fn mark(message: Region) {
+    if state::records_everything() {
+        let device = acl::current_device();
+        // SAFETY: lent for this call.
+        let message = cut(unsafe { message.bytes() });
+        thread::record_now(&Fact::Mark { domain: StringId::NONE, device, message });
+    }
+}
+
+unsafe extern "C" fn operator(begins: u32, framework: u32, device: u32, name: u32, detail: u32) {
+    let framework = Framework::from_code(u64::from(framework));
+    let device = Device::from_code(device);
+    let (name, detail) = (StringId(name), StringId(detail));
+    record_if_on(&match begins {
+        0 => Fact::OperatorEnd { framework, device, name, detail },
+        _ => Fact::OperatorBegin { framework, device, name, detail },
+    });
+}
+
+unsafe extern "C" fn access(fact: *const AccessFact) {
+    // SAFETY: null or lent for this call.
+    let Some(fact) = (unsafe { fact.as_ref() }) else { return };
+    record_if_on(&Fact::Access {
+        kind: AccessKind::from_code(u64::from(fact.kind)),
+        framework: Framework::from_code(u64::from(fact.framework)),
+        device: Device::from_code(fact.device),
+        operator: StringId(fact.operator),
+        address: fact.address,
+        size_bytes: fact.size_bytes,
+        element_type: StringId(fact.element_type),
+        shape: StringId(fact.shape),
+        format: StringId(fact.format),
+        output_position: fact.output_position,
+    });
+}
+
+unsafe extern "C" fn autograd(phase: u32, device: u32) {
+    let phase = AutogradPhase::from_code(u64::from(phase));
+    record_if_on(&Fact::Autograd { phase, device: Device::from_code(device) });
+}
+
+fn guest_properties(pool: u32, device: u32) -> BlockProperties {
+    let device = Device::from_code(device);
+    BlockProperties {
+        pool: Pool::from_code(u64::from(pool)),
+        device,
+        memory_type: if device == Device::Host { MemoryType::Host } else { MemoryType::Device },
+        page_type: PageType::Normal,
+        interface: AllocationInterface::Framework,
+        module_id: 0,
+    }
+}
+
+unsafe extern "C" fn allocation(fact: *const AllocationFact) {
+    // SAFETY: null or lent for this call.
+    let Some(fact) = (unsafe { fact.as_ref() }) else { return };
+    if state::records_blocks() {
+        let properties = guest_properties(fact.pool, fact.device);
+        thread::record_now(&Fact::Allocation { properties, address: fact.address, size_bytes: fact.size_bytes });
+    }
+}
+
+unsafe extern "C" fn free(pool: u32, device: u32, address: u64) {
+    if state::records_blocks() {
+        thread::record_now(&Fact::Free { properties: guest_properties(pool, device), address });
+    }
+}
+
+unsafe extern "C" fn label_push(level: u32, label: u32) {
+    record_if_on(&Fact::LabelPush { level, label: StringId(label) });
+}
+
+unsafe extern "C" fn label_pop(level: u32, label: u32) {
+    record_if_on(&Fact::LabelPop { level, label: StringId(label) });
+}
+
+unsafe extern "C" fn label_address(address: u64, level: u32, label: u32) {
+    record_if_on(&Fact::LabelAddress { address, level, label: StringId(label) });
+}
+
+unsafe extern "C" fn snapshot(fact: *const SnapshotFact) {
+    // SAFETY: null or lent for this call.
+    let Some(fact) = (unsafe { fact.as_ref() }) else { return };
+    let [reserved, maximum_reserved, allocated, maximum_allocated, total, free] = fact.numbers;
+    let numbers = SnapshotNumbers {
+        reserved_bytes: reserved,
+        maximum_reserved_bytes: maximum_reserved,
+        allocated_bytes: allocated,
+        maximum_allocated_bytes: maximum_allocated,
+        total_bytes: total,
+        free_bytes: free,
+    };
+    if !state::is_disabled() {
+        let (device, name) = (Device::from_code(fact.device), StringId(fact.name));
+        thread::record_now(&Fact::Snapshot { device, name, numbers });
+    }
+}
+
+/// Code objects are named by string only.
+unsafe extern "C" fn python_call(phase: u32, _code: *const c_void, name: u32) {
+    let phase = PythonCallPhase::from_code(u64::from(phase));
+    record_if_on(&Fact::PythonCall { phase, code: CodeId::NONE, name: StringId(name) });
+}
+
+unsafe extern "C" fn watch(fact: *const WatchFact) {
+    // SAFETY: null or lent for this call.
+    let Some(fact) = (unsafe { fact.as_ref() }) else { return };
+    record_if_on(&Fact::Watch {
+        name: StringId(fact.name),
+        operator: StringId(fact.operator),
+        output_position: fact.output_position,
+        after: fact.after != 0,
+        address: fact.address,
+        size_bytes: fact.size_bytes,
+        content_hash: fact.content_hash,
+        // SAFETY: lent for this call.
+        detail: cut(unsafe { fact.detail.bytes() }),
+    });
+}
+
+unsafe extern "C" fn card_sample(device: u32, used: u64, process: u64, total: u64) {
+    let device = Device::from_code(device);
+    record_if_on(&Fact::CardSample { device, used_bytes: used, process_bytes: process, total_bytes: total });
+}
+
+unsafe extern "C" fn message(severity: u32, text: Region) {
+    if process::existing().is_some() && !state::is_disabled() {
+        let severity = Severity::from_code(u64::from(severity));
+        // SAFETY: lent for this call.
+        thread::record_now(&Fact::Message { severity, text: cut(unsafe { text.bytes() }) });
+    }
+}
+
+unsafe extern "C" fn patch_imports() -> u64 {
+    guarded(0, || {
+        let known = lookup::HOOKS.iter().filter(|hook| hook.real.address().is_some());
+        known.map(|hook| import_tables::redirect(hook.real.name(), hook.replacement.cast()) as u64).sum()
+    })
+}
