@@ -2,11 +2,12 @@
 
 use std::ffi::{c_char, c_void};
 
+use msmemscope_control::SOURCE_RUNTIME;
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, PageType, Pool, SystemEvent};
 
 use crate::real::RealFunction;
 use crate::thread::CurrentDevice;
-use crate::{import_tables, lookup, state, thread};
+use crate::{import_tables, lookup, sources, state, thread};
 
 const LIBRARY: &str = "libascendcl.so";
 /// What the runtime interface returns when something inside it is missing.
@@ -60,6 +61,7 @@ pub unsafe extern "C-unwind" fn init(configuration: *const c_char) -> i32 {
     let Some(real) = INIT.address() else { return INTERNAL_ERROR };
     // SAFETY: the runtime's function of this name has this signature; the argument is the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, Init>(real)(configuration) };
+    sources::note(SOURCE_RUNTIME);
     redirect_optional_functions();
     record_system(SystemEvent::AclInit, Device::Unknown, result);
     result
@@ -79,6 +81,7 @@ pub unsafe extern "C-unwind" fn set_device(device_id: i32) -> i32 {
     let Some(real) = SET_DEVICE.address() else { return INTERNAL_ERROR };
     // SAFETY: the runtime's function of this name has this signature; the argument is the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, SetDevice>(real)(device_id) };
+    sources::note(SOURCE_RUNTIME);
     let device = Device::from_id(i64::from(device_id));
     if result == SUCCESS {
         if matches!(thread::device(), CurrentDevice::NotAsked) {

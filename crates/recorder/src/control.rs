@@ -1,6 +1,6 @@
 //! The recorder's side of the control table: what the Python package and other guests can ask for.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use msmemscope_config::{EventSet, LevelSet, Recording};
@@ -13,7 +13,7 @@ use msmemscope_event::{
 };
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
-use crate::{acl, errno, import_tables, lookup, losses, process, settings, state, strings, thread};
+use crate::{acl, errno, import_tables, lookup, losses, process, settings, sources, state, strings, thread};
 
 const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
 
@@ -46,6 +46,8 @@ static TABLE: ControlTable = ControlTable {
     card_sample,
     message,
     patch_imports,
+    sources: seen_sources,
+    redirect_import,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -260,8 +262,10 @@ unsafe extern "C" fn snapshot(fact: *const SnapshotFact) {
 
 /// Code objects are named by string only.
 unsafe extern "C" fn python_call(phase: u32, _code: *const c_void, name: u32) {
-    let phase = PythonCallPhase::from_code(u64::from(phase));
-    record_if_on(&Fact::PythonCall { phase, code: CodeId::NONE, name: StringId(name) });
+    if !state::is_disabled() {
+        let phase = PythonCallPhase::from_code(u64::from(phase));
+        thread::record_now(&Fact::PythonCall { phase, code: CodeId::NONE, name: StringId(name) });
+    }
 }
 
 unsafe extern "C" fn watch(fact: *const WatchFact) {
@@ -297,5 +301,19 @@ unsafe extern "C" fn patch_imports() -> u64 {
     guarded(0, || {
         let known = lookup::HOOKS.iter().filter(|hook| hook.real.address().is_some());
         known.map(|hook| import_tables::redirect(hook.real.name(), hook.replacement.cast()) as u64).sum()
+    })
+}
+
+unsafe extern "C" fn seen_sources() -> u32 {
+    sources::seen()
+}
+
+unsafe extern "C" fn redirect_import(name: Region, replacement: *const c_void) -> u64 {
+    guarded(0, || {
+        // SAFETY: lent for this call.
+        match CString::new(unsafe { name.bytes() }) {
+            Ok(name) => import_tables::redirect(&name, replacement) as u64,
+            Err(_) => 0,
+        }
     })
 }

@@ -3,10 +3,11 @@
 
 use std::ffi::c_void;
 
+use msmemscope_control::SOURCE_DRIVER;
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, PageType, Pool};
 
 use crate::real::RealFunction;
-use crate::{state, thread};
+use crate::{sources, state, thread};
 
 const LIBRARY: &str = "libascend_hal.so";
 /// What the driver interface returns for a function it does not have.
@@ -92,6 +93,7 @@ pub unsafe extern "C-unwind" fn mem_alloc(address: *mut *mut c_void, size_bytes:
     let Some(real) = MEM_ALLOC.address() else { return NOT_SUPPORTED };
     // SAFETY: the driver's function of this name has this signature; arguments are the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, MemAlloc>(real)(address, size_bytes, flag) };
+    sources::note(SOURCE_DRIVER);
     if state::records_blocks() {
         record_allocation(result, BlockProperties::from_driver_flag(flag), address, size_bytes, flag);
     }
@@ -120,6 +122,7 @@ pub unsafe extern "C-unwind" fn mem_create(
     let Some(real) = MEM_CREATE.address() else { return RESERVED };
     // SAFETY: the driver's function of this name has this signature; arguments are the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, MemCreate>(real)(handle, size_bytes, request, flag) };
+    sources::note(SOURCE_DRIVER);
     if state::records_blocks() {
         // SAFETY: null, or a request that the driver has just read.
         let properties = unsafe { request.as_ref() }

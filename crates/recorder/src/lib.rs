@@ -33,6 +33,7 @@ mod process;
 mod real;
 mod settings;
 mod signals;
+mod sources;
 mod state;
 mod strings;
 mod thread;

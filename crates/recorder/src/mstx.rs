@@ -6,11 +6,12 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use msmemscope_control::SOURCE_MSTX;
 use msmemscope_event::{Device, Fact, LossReason, SystemEvent};
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
 use crate::domains::{self, Domain};
-use crate::{acl, losses, mstx_memory, process, state, thread};
+use crate::{acl, losses, mstx_memory, process, sources, state, thread};
 
 const SUCCESS: c_int = 0;
 const FAILURE: c_int = 1;
@@ -90,6 +91,7 @@ pub unsafe extern "C-unwind" fn init_injection(get_table: Option<FunctionTable>)
             }
         }
     }
+    sources::note(SOURCE_MSTX);
     if state::records_everything() && process::existing().is_some() {
         let event = SystemEvent::MstxInjection;
         thread::record_now(&Fact::System { event, device: Device::Unknown, result: i64::from(!connected) });

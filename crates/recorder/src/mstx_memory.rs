@@ -7,10 +7,11 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use msmemscope_control::SOURCE_POOL;
 use msmemscope_event::{BlockProperties, Device, Fact, LossReason, Pool};
 
 use crate::domains::Domain;
-use crate::{losses, state, thread};
+use crate::{losses, sources, state, thread};
 
 /// `mstxMemVirtualRangeDesc_t`.
 #[repr(C)]
@@ -73,7 +74,10 @@ impl Range {
 #[inline(always)]
 fn pool_of(domain: *mut c_void) -> Option<Pool> {
     match Domain::of(domain) {
-        Domain::Pool(pool) => Some(pool),
+        Domain::Pool(pool) => {
+            sources::note(SOURCE_POOL);
+            Some(pool)
+        }
         Domain::Named(_) | Domain::None => {
             bad_message();
             None
