@@ -591,6 +591,33 @@ impl Fact<'_> {
         }
     }
 
+    /// The device this fact names, as it was recorded.
+    pub fn device(&self) -> Option<Device> {
+        match self {
+            Fact::Allocation { properties, .. }
+            | Fact::AllocationWithHandle { properties, .. }
+            | Fact::Free { properties, .. }
+            | Fact::FreeByHandle { properties, .. }
+            | Fact::HeapRegistered { properties, .. }
+            | Fact::HeapUnregistered { properties, .. }
+            | Fact::AllocationFailed { properties, .. }
+            | Fact::FreeFailed { properties, .. } => Some(properties.device),
+            Fact::OperatorBegin { device, .. }
+            | Fact::OperatorEnd { device, .. }
+            | Fact::Access { device, .. }
+            | Fact::Kernel { device, .. }
+            | Fact::Mark { device, .. }
+            | Fact::RangeBegin { device, .. }
+            | Fact::RangeEnd { device, .. }
+            | Fact::System { device, .. }
+            | Fact::Step { device, .. }
+            | Fact::Autograd { device, .. }
+            | Fact::Snapshot { device, .. }
+            | Fact::CardSample { device, .. } => Some(*device),
+            _ => None,
+        }
+    }
+
     /// Whether this fact defines something instead of telling that something happened.
     pub fn is_definition(&self) -> bool {
         matches!(

@@ -55,7 +55,7 @@ pub struct Definitions {
 
 impl Definitions {
     /// Takes in a record if it defines something.
-    pub(crate) fn learn(&mut self, record: &Record<'_>) {
+    pub fn learn(&mut self, record: &Record<'_>) {
         match record.fact {
             Fact::DefineString { id, text } => {
                 self.strings.insert(id.0, text.into());
@@ -113,6 +113,14 @@ impl Definitions {
             None if id.is_some() => Cow::Owned(format!("<string {} is missing>", id.0)),
             None => Cow::Borrowed(""),
         }
+    }
+
+    /// Ids of all strings that `wanted` picks, in id order.
+    pub fn string_ids_where(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<StringId> {
+        let mut ids: Vec<StringId> =
+            self.strings.iter().filter(|(_, text)| wanted(text)).map(|(id, _)| StringId(*id)).collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// Return addresses of a native stack, innermost first.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use msmemscope_event::{Fact, LossReason};
+use msmemscope_event::{Device, Fact, LossReason};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::codec::{self, CodecState, Decoded};
@@ -189,11 +189,16 @@ pub(crate) struct ChunkSummary {
     pub(crate) in_time_order: bool,
 }
 
+/// How many codes a [`Device`] can have.
+const DEVICE_CODES: usize = 4096;
+
 /// An opened trace: its header, its definitions and how complete it is. Records are streamed.
 pub struct Trace {
     pub(crate) source: Arc<Source>,
     pub(crate) chunks: Vec<ChunkSummary>,
     definitions: Definitions,
+    /// One flag per device code.
+    devices_seen: Box<[bool; DEVICE_CODES]>,
     completeness: Completeness,
     process_id: u32,
     parent_process_id: u32,
@@ -292,6 +297,7 @@ impl Trace {
             source: Arc::new(source),
             chunks: Vec::new(),
             definitions: Definitions::default(),
+            devices_seen: Box::new([false; DEVICE_CODES]),
             completeness: Completeness {
                 file_bytes,
                 chunks_allocated: u32_at(&header, file_offset::CHUNKS_ALLOCATED),
@@ -389,6 +395,9 @@ impl Trace {
                     self.completeness.records += 1;
                     self.completeness.record_bytes += taken_bytes as u64;
                     self.definitions.learn(&record);
+                    if let Some(device) = record.fact.device() {
+                        self.devices_seen[device.code() as usize] = true;
+                    }
                     if let Fact::Loss { reason, count } = record.fact {
                         self.completeness.losses.push((reason, count));
                     }
@@ -425,6 +434,11 @@ impl Trace {
     /// Strings, stacks, modules and facts about the process.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions
+    }
+
+    /// Every device some record names, in id order.
+    pub fn devices(&self) -> Vec<Device> {
+        (0..DEVICE_CODES as u32).filter(|&code| self.devices_seen[code as usize]).map(Device::from_code).collect()
     }
 
     /// What is missing.

@@ -1,0 +1,147 @@
+//! Comma-separated values: quoted where needed, rows as they come, one file per device.
+
+use std::io;
+
+use crate::row::{Row, Value};
+use crate::text::{push_address, push_number};
+
+/// First line of every file.
+pub const HEADER: &str = "ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,\
+Call Stack(Python),Call Stack(C)\n";
+
+/// Appends text with every quote doubled.
+pub(crate) fn push_with_doubled_quotes(out: &mut Vec<u8>, text: &str) {
+    let mut rest = text.as_bytes();
+    while let Some(quote) = rest.iter().position(|&byte| byte == b'"') {
+        out.extend_from_slice(&rest[..=quote]);
+        out.push(b'"');
+        rest = &rest[quote + 1..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Appends a cell, quoted if it must be.
+#[inline]
+pub(crate) fn push_cell(out: &mut Vec<u8>, text: &str) {
+    if text.bytes().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
+        push_quoted(out, text);
+    } else {
+        out.extend_from_slice(text.as_bytes());
+    }
+}
+
+fn push_quoted(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    push_with_doubled_quotes(out, text);
+    out.push(b'"');
+}
+
+/// Appends a row.
+#[inline]
+pub fn push_row(out: &mut Vec<u8>, row: &Row<'_>) {
+    push_number(out, row.id);
+    out.push(b',');
+    out.extend_from_slice(row.event.as_bytes());
+    out.push(b',');
+    out.extend_from_slice(row.event_type.as_bytes());
+    out.push(b',');
+    // Messages of users are always quoted, as readers of these files expect.
+    match row.event {
+        "MSTX" => push_quoted(out, &row.name),
+        _ => push_cell(out, &row.name),
+    }
+    out.push(b',');
+    push_number(out, row.timestamp_ns);
+    match row.process_and_thread {
+        Some((process_id, thread_id)) => {
+            out.push(b',');
+            push_number(out, u64::from(process_id));
+            out.push(b',');
+            push_number(out, u64::from(thread_id));
+        }
+        None => out.extend_from_slice(b",N/A,N/A"),
+    }
+    out.push(b',');
+    crate::device::push_device(out, row.device);
+    out.push(b',');
+    match row.pointer {
+        Some(pointer) => push_address(out, pointer),
+        None => out.extend_from_slice(b"N/A"),
+    }
+    out.push(b',');
+    push_attributes(out, row);
+    out.push(b',');
+    push_cell(out, row.python_stack);
+    out.push(b',');
+    push_cell(out, row.native_stack);
+    out.push(b'\n');
+}
+
+#[inline]
+fn push_attributes(out: &mut Vec<u8>, row: &Row<'_>) {
+    let begin = out.len();
+    row.attributes(&mut |key: &str, value: Value<'_>| {
+        out.extend_from_slice(if out.len() == begin { b"\"{" } else { b"," });
+        push_with_doubled_quotes(out, key);
+        out.push(b':');
+        value.push(out, push_with_doubled_quotes);
+    });
+    if out.len() > begin {
+        out.extend_from_slice(b"}\"");
+    }
+}
+
+/// A buffer before a file.
+pub(crate) struct Buffered<W> {
+    bytes: Vec<u8>,
+    inner: W,
+}
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+impl<W: io::Write> Buffered<W> {
+    pub(crate) fn new(inner: W) -> Self {
+        Self { bytes: Vec::with_capacity(BUFFER_BYTES + (64 << 10)), inner }
+    }
+
+    /// The buffer to append to; call [`Buffered::settle`] afterwards.
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Writes the buffer out once it is large.
+    #[inline]
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        if self.bytes.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.inner.write_all(&self.bytes)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    pub(crate) fn into_inner(mut self) -> io::Result<W> {
+        self.flush()?;
+        Ok(self.inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_only_where_needed() {
+        let cell = |text: &str| {
+            let mut out = Vec::new();
+            push_cell(&mut out, text);
+            String::from_utf8(out).expect("text stays text")
+        };
+        assert_eq!(cell("plain name"), "plain name");
+        assert_eq!(cell("a,b"), "\"a,b\"");
+        assert_eq!(cell("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(cell("two\nlines"), "\"two\nlines\"");
+        assert_eq!(cell(""), "");
+    }
+}

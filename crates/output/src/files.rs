@@ -1,0 +1,176 @@
+//! Creating files so that nobody ever sees half of one and nothing is overwritten.
+
+use std::ffi::CString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Mode of every file that holds recorded data.
+pub const FILE_MODE: u32 = 0o600;
+/// Mode of every directory.
+pub const DIRECTORY_MODE: u32 = 0o750;
+
+/// How names of files begin that are being written.
+const PENDING_PREFIX: &str = ".pending-";
+
+/// Creates a directory and its parents; existing ones are fine.
+pub fn create_directories(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+}
+
+/// Creates a new file; an existing one is an error.
+pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Writes a whole file at once: it either has all of `bytes` or does not exist under this name.
+pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (pending, mut file) = PendingFile::create_with_mode(directory, &name, mode)?;
+    io::Write::write_all(&mut file, bytes)?;
+    pending.commit(path)
+}
+
+/// A file that is being written. It disappears unless it is committed.
+#[derive(Debug)]
+pub struct PendingFile {
+    path: PathBuf,
+    committed: bool,
+}
+
+impl PendingFile {
+    /// Creates it in the directory where temporary files of this recording live.
+    pub fn create(directory: &Path, name: &str) -> io::Result<(Self, File)> {
+        Self::create_with_mode(directory, name, FILE_MODE)
+    }
+
+    fn create_with_mode(directory: &Path, name: &str, mode: u32) -> io::Result<(Self, File)> {
+        let path = directory.join(format!("{PENDING_PREFIX}{name}"));
+        let file = create_new(&path, mode)?;
+        Ok((Self { path, committed: false }, file))
+    }
+
+    /// Where it is for now.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives it its final name, which must not exist.
+    pub fn commit(mut self, path: &Path) -> io::Result<()> {
+        rename_without_replacing(&self.path, path)?;
+        self.committed = true;
+        Ok(())
+    }
+
+    /// Gives it its final name, replacing what is there.
+    pub fn commit_replacing(mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.committed = true;
+        Ok(())
+    }
+}
+
+impl Drop for PendingFile {
+    fn drop(&mut self) {
+        if !self.committed {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Removes what a killed writer left in a directory. Returns how many files that were.
+pub fn remove_pending(directory: &Path) -> io::Result<usize> {
+    let mut removed = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_name().as_bytes().starts_with(PENDING_PREFIX.as_bytes()) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
+    let from_text = CString::new(from.as_os_str().as_bytes())?;
+    let to_text = CString::new(to.as_os_str().as_bytes())?;
+    // SAFETY: both are valid C strings; the call touches no other memory.
+    let result = unsafe {
+        libc::renameat2(libc::AT_FDCWD, from_text.as_ptr(), libc::AT_FDCWD, to_text.as_ptr(), libc::RENAME_NOREPLACE)
+    };
+    if result == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // File systems without that flag: a hard link is exclusive as well.
+        Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) => match fs::hard_link(from, to) {
+            Ok(()) => fs::remove_file(from),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
+            Err(_) if to.exists() => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => fs::rename(from, to),
+        },
+        _ => Err(error),
+    }
+}
+
+/// A moment as `YYYYmmddHHMMSS` in local time, the way file names carry it.
+pub fn local_timestamp(unix_seconds: i64) -> String {
+    let moment: libc::time_t = unix_seconds;
+    // SAFETY: `tm` is plain old data, for which zero is a valid value.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call.
+    unsafe { libc::localtime_r(&moment, &mut parts) };
+    format!(
+        "{:04}{:02}{:02}{:02}{:02}{:02}",
+        parts.tm_year + 1900,
+        parts.tm_mon + 1,
+        parts.tm_mday,
+        parts.tm_hour,
+        parts.tm_min,
+        parts.tm_sec
+    )
+}
+
+/// Seconds since 1970.
+pub fn now_seconds() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |duration| duration.as_secs() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_overwritten_and_nothing_half_is_seen() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let target = directory.path().join("file.csv");
+        write_new(&target, b"first", FILE_MODE).expect("new file");
+        let error = write_new(&target, b"second", FILE_MODE).expect_err("the name is taken");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&target).expect("readable"), b"first");
+        let names: Vec<_> = fs::read_dir(directory.path()).expect("listing").collect();
+        assert_eq!(names.len(), 1, "the second try left nothing behind");
+    }
+
+    #[test]
+    fn remains_of_a_killed_writer_are_removed() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let pending = PendingFile::create(directory.path(), "x").expect("new file");
+        std::mem::forget(pending);
+        fs::write(directory.path().join("other"), b"").expect("writable");
+        assert_eq!(remove_pending(directory.path()).expect("listing"), 1);
+        assert_eq!(fs::read_dir(directory.path()).expect("listing").count(), 1);
+    }
+
+    #[test]
+    fn timestamps_have_fourteen_digits() {
+        let text = local_timestamp(1_748_325_733);
+        assert_eq!(text.len(), 14);
+        assert!(text.starts_with("202505") && text.bytes().all(|byte| byte.is_ascii_digit()));
+    }
+}

@@ -1,0 +1,464 @@
+//! From the directory of a recorded process to the files users asked for.
+//!
+//! Finishing can be repeated. A hidden manifest beside the trace says what was written:
+//!
+//! * The process had ended and nothing else is asked for now: nothing to do.
+//! * The process was still running then, the options are the same and nobody touched the files: they
+//!   are replaced by longer ones under the same names.
+//! * Otherwise: new files with a new timestamp. Files of others are never overwritten.
+//!
+//! Files get their names only when all of them are complete, so a killed finisher leaves nothing that
+//! looks finished; the next one removes its remains. A lock on the trace keeps finishers apart.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use msmemscope_event::{Device, Severity};
+use msmemscope_timeline::{
+    FactSource, Summary, TimelineSettings, collect_owners, detect_step_source, possible_devices,
+};
+use msmemscope_trace::{Completeness, TRACE_FILE_NAME, Trace, TraceError};
+
+use crate::device::dump_directory;
+use crate::files::{self, PendingFile};
+use crate::manifest::{Manifest, ManifestFile};
+use crate::pipeline::{self, RecorderMessage, Request, Written};
+use crate::row::{BlockNotes, NoNotes, RowContext};
+use crate::stacks::StackFormatter;
+
+/// A format of the event table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Comma-separated values.
+    Csv,
+    /// SQLite.
+    Database,
+}
+
+impl Format {
+    /// How file names end.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Csv => "csv",
+            Format::Database => "db",
+        }
+    }
+}
+
+/// Chosen formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formats {
+    /// Comma-separated values.
+    pub csv: bool,
+    /// SQLite.
+    pub database: bool,
+}
+
+impl Formats {
+    fn list(self) -> Vec<Format> {
+        let chosen = [(self.csv, Format::Csv), (self.database, Format::Database)];
+        chosen.into_iter().filter(|(is_chosen, _)| *is_chosen).map(|(_, format)| format).collect()
+    }
+}
+
+/// How to finish.
+pub struct FinishOptions<'a> {
+    /// Formats to write.
+    pub formats: Formats,
+    /// Filters, and whether the process has ended.
+    pub timeline: TimelineSettings,
+    /// Begin of file names and of the table name: `memscope` or `leaks`.
+    pub prefix: &'a str,
+    /// Name in log file names: `msmemscope` or `msleaks`.
+    pub program: &'a str,
+    /// Whether MALLOC rows say the owner.
+    pub owners: bool,
+    /// Further knowledge about blocks; replaces the owners collected here.
+    pub notes: Option<&'a dyn BlockNotes>,
+    /// Prints call stacks; without it their columns stay empty.
+    pub stack_formatter: Option<&'a dyn StackFormatter>,
+    /// Write messages of the recorder from this level on into a log file.
+    pub log_level: Option<Severity>,
+    /// Seconds since 1970 that file names carry; now, if nothing is said.
+    pub now_seconds: Option<i64>,
+}
+
+impl Default for FinishOptions<'_> {
+    fn default() -> Self {
+        Self {
+            formats: Formats { csv: true, database: false },
+            timeline: TimelineSettings::default(),
+            prefix: "memscope",
+            program: "msmemscope",
+            owners: false,
+            notes: None,
+            stack_formatter: None,
+            log_level: None,
+            now_seconds: None,
+        }
+    }
+}
+
+impl FinishOptions<'_> {
+    /// One line that changes whenever the files would say something else.
+    fn fingerprint(&self) -> String {
+        let TimelineSettings { devices, steps, kinds, .. } = &self.timeline;
+        format!(
+            "{} {:?} {devices:?} {steps:?} {kinds:?} owners={} notes={} stacks={}",
+            self.prefix,
+            self.formats,
+            self.owners,
+            self.notes.is_some(),
+            self.stack_formatter.is_some()
+        )
+    }
+}
+
+/// Why a recording could not be finished.
+#[derive(Debug)]
+pub enum FinishError {
+    /// The trace cannot be read.
+    Trace {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        error: TraceError,
+    },
+    /// Another finisher is at work.
+    Busy {
+        /// On which directory.
+        directory: PathBuf,
+    },
+    /// A file could not be written.
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl FinishError {
+    pub(crate) fn write(path: &Path, reason: &impl fmt::Display) -> Self {
+        FinishError::Write { path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+impl fmt::Display for FinishError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FinishError::Trace { path, error } => write!(formatter, "{}: {error}", path.display()),
+            FinishError::Busy { directory } => {
+                write!(formatter, "{} is being finished by another process", directory.display())
+            }
+            FinishError::Write { path, reason } => write!(formatter, "cannot write {}: {reason}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for FinishError {}
+
+/// What finishing did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishOutcome {
+    /// Files were written.
+    Written,
+    /// Longer versions of earlier files were written under their names.
+    Continued,
+    /// Everything was there already.
+    AlreadyComplete,
+}
+
+/// A file that is there now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenFile {
+    /// Where.
+    pub path: PathBuf,
+    /// Rows in it.
+    pub rows: u64,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// The result of finishing.
+#[derive(Clone, Debug)]
+pub struct FinishReport {
+    /// What was done.
+    pub outcome: FinishOutcome,
+    /// All files of the recording, event tables first.
+    pub files: Vec<WrittenFile>,
+    /// Numbers of the pass.
+    pub summary: Summary,
+    /// How complete the recording is.
+    pub completeness: Completeness,
+    /// Distinct rows over all devices.
+    pub rows: u64,
+    /// Messages of the recorder.
+    pub messages: Vec<RecorderMessage>,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
+}
+
+/// Finishes the recording in the directory of a process. `progress` is told records done and all
+/// records from time to time.
+pub fn finish(
+    directory: &Path,
+    options: &FinishOptions<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FinishReport, FinishError> {
+    let trace_path = directory.join(TRACE_FILE_NAME);
+    let trace_error = |error| FinishError::Trace { path: trace_path.clone(), error };
+    let _lock = Lock::take(&trace_path).map_err(|error| match error {
+        LockError::Busy => FinishError::Busy { directory: directory.to_owned() },
+        LockError::Io(error) => trace_error(TraceError::Io(error)),
+    })?;
+    let trace = Trace::open(&trace_path).map_err(trace_error)?;
+    let mut settings = options.timeline.clone();
+    if !settings.steps.is_empty() && settings.step_source.is_none() {
+        settings.step_source = detect_step_source(&trace);
+    }
+    let mut notes = Vec::new();
+    let removed = files::remove_pending(directory).map_err(|error| FinishError::write(directory, &error))?;
+    if removed > 0 {
+        notes.push(format!("removed {removed} unfinished files of an interrupted run"));
+    }
+    let manifest = Manifest::read(directory);
+    let fingerprint = options.fingerprint();
+    let earlier = manifest.as_ref().filter(|manifest| manifest.options == fingerprint);
+    if let Some(manifest) = earlier.filter(|manifest| is_up_to_date(manifest, directory, &trace, &settings)) {
+        return Ok(already_complete(directory, manifest, &trace, &settings, notes, progress));
+    }
+    let continued =
+        earlier.filter(|manifest| !manifest.complete && manifest.files.iter().all(|file| file.is_untouched(directory)));
+
+    let owners = (options.owners && options.notes.is_none()).then(|| collect_owners(&trace));
+    let block_notes: &dyn BlockNotes = match (options.notes, &owners) {
+        (Some(notes), _) => notes,
+        (None, Some(owners)) => owners,
+        (None, None) => &NoNotes,
+    };
+    let devices = candidate_devices(&trace, &settings);
+    let table = format!("{}_dump", options.prefix);
+    let request = Request {
+        directory,
+        devices: &devices,
+        formats: &options.formats.list(),
+        table: &table,
+        context: RowContext { process_id: trace.process_id(), definitions: trace.definitions(), notes: block_notes },
+        formatter: options.stack_formatter,
+    };
+    let mut written = pipeline::write(&trace, &settings, &request, progress)?;
+    keep_devices_with_rows(&mut written, &mut notes);
+    let naming = Naming { directory, prefix: options.prefix };
+    let (files, timestamp) = naming.commit(&mut written, continued, options.now_seconds)?;
+    let manifest = Manifest {
+        complete: settings.process_ended,
+        options: fingerprint,
+        records: trace.completeness().records,
+        timestamp: timestamp.clone(),
+        files,
+    };
+    manifest.write(directory).map_err(|error| FinishError::write(directory, &error))?;
+    let mut written_files = listed(directory, &manifest);
+    if let Some(level) = options.log_level {
+        written_files.extend(write_log(directory, options.program, &timestamp, &written.messages, level, &mut notes));
+    }
+    Ok(FinishReport {
+        outcome: if continued.is_some() { FinishOutcome::Continued } else { FinishOutcome::Written },
+        files: written_files,
+        summary: written.summary,
+        completeness: trace.completeness().clone(),
+        rows: written.rows,
+        messages: written.messages,
+        notes,
+    })
+}
+
+fn is_up_to_date(manifest: &Manifest, directory: &Path, trace: &Trace, settings: &TimelineSettings) -> bool {
+    manifest.complete == settings.process_ended
+        && manifest.records == trace.completeness().records
+        && manifest.files.iter().all(|file| directory.join(&file.path).exists())
+}
+
+fn already_complete(
+    directory: &Path,
+    manifest: &Manifest,
+    trace: &Trace,
+    settings: &TimelineSettings,
+    notes: Vec<String>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> FinishReport {
+    let mut rows = 0;
+    let mut messages = Vec::new();
+    let mut sink = |event: msmemscope_timeline::TimelineEvent| {
+        rows += u64::from(crate::row::has_row(&event));
+        if let msmemscope_timeline::EventKind::Message { severity, text } = event.kind {
+            messages.push(RecorderMessage { timestamp_ns: event.timestamp_ns, severity, text: text.into() });
+        }
+    };
+    let summary = msmemscope_timeline::run(trace, settings, &mut sink, progress);
+    FinishReport {
+        outcome: FinishOutcome::AlreadyComplete,
+        files: listed(directory, manifest),
+        summary,
+        completeness: trace.completeness().clone(),
+        rows,
+        messages,
+        notes,
+    }
+}
+
+fn listed(directory: &Path, manifest: &Manifest) -> Vec<WrittenFile> {
+    let listed = |file: &ManifestFile| WrittenFile {
+        path: directory.join(&file.path),
+        rows: file.rows,
+        size_bytes: file.size_bytes,
+    };
+    manifest.files.iter().map(listed).collect()
+}
+
+/// Devices that get a table: all that may have rows, and the host in case nobody has.
+fn candidate_devices<S: FactSource>(source: &S, settings: &TimelineSettings) -> Vec<Device> {
+    let mut devices = possible_devices(source);
+    devices.retain(|&device| device != Device::Unknown && settings.devices.includes(device));
+    if !devices.contains(&Device::Host) {
+        devices.push(Device::Host);
+    }
+    devices
+}
+
+/// Drops tables that hold nothing of their own. If all are like that the host's one is kept, so that
+/// rows without device are not lost.
+fn keep_devices_with_rows(written: &mut Written, notes: &mut Vec<String>) {
+    if written.tables.iter().any(|table| table.own_rows > 0) {
+        written.tables.retain(|table| table.own_rows > 0);
+        return;
+    }
+    written.tables.retain(|table| table.device == Device::Host && table.rows > 0);
+    if written.tables.iter().any(|table| table.format == Format::Database) {
+        notes.push("the database holds no event of a device; MindStudio Insight will not open it".to_owned());
+    }
+}
+
+/// Gives files their names.
+struct Naming<'a> {
+    directory: &'a Path,
+    prefix: &'a str,
+}
+
+impl Naming<'_> {
+    fn table_path(&self, device: Device, format: Format, timestamp: &str) -> PathBuf {
+        dump_directory(device).join(format!("{}_dump_{timestamp}.{}", self.prefix, format.extension()))
+    }
+
+    fn python_path(&self, device: Device, thread_id: u32, timestamp: &str) -> PathBuf {
+        dump_directory(device).join(format!("python_trace_{thread_id}_{timestamp}.csv"))
+    }
+
+    fn commit(
+        &self,
+        written: &mut Written,
+        continued: Option<&Manifest>,
+        now_seconds: Option<i64>,
+    ) -> Result<(Vec<ManifestFile>, String), FinishError> {
+        // Python calls have no device; they lie beside the table of the first one.
+        let first_device = written.tables.first().map_or(Device::Host, |table| table.device);
+        let mut pending: Vec<(Target, PendingFile, u64)> = Vec::new();
+        for table in written.tables.drain(..) {
+            pending.push((Target::Table(table.device, table.format), table.pending, table.rows));
+        }
+        for trace in written.python_traces.drain(..) {
+            pending.push((Target::PythonTrace(first_device, trace.thread_id), trace.pending, trace.rows));
+        }
+        let targets: Vec<Target> = pending.iter().map(|(target, ..)| *target).collect();
+        let timestamp = match continued {
+            Some(manifest) => manifest.timestamp.clone(),
+            None => self.free_timestamp(&targets, now_seconds.unwrap_or_else(files::now_seconds)),
+        };
+        let mut files = Vec::new();
+        for (target, file, rows) in pending {
+            let path = self.path(target, &timestamp);
+            let replaces = continued.is_some_and(|manifest| manifest.files.iter().any(|known| known.path == path));
+            let absolute = self.directory.join(&path);
+            let placed = files::create_directories(absolute.parent().unwrap_or(self.directory))
+                .and_then(|()| if replaces { file.commit_replacing(&absolute) } else { file.commit(&absolute) })
+                .and_then(|()| ManifestFile::of(self.directory, &path, rows));
+            files.push(placed.map_err(|error| FinishError::write(&absolute, &error))?);
+        }
+        Ok((files, timestamp))
+    }
+
+    fn path(&self, target: Target, timestamp: &str) -> PathBuf {
+        match target {
+            Target::Table(device, format) => self.table_path(device, format, timestamp),
+            Target::PythonTrace(device, thread_id) => self.python_path(device, thread_id, timestamp),
+        }
+    }
+
+    /// The first second from now on whose names are all free.
+    fn free_timestamp(&self, targets: &[Target], now_seconds: i64) -> String {
+        let mut seconds = now_seconds;
+        loop {
+            let timestamp = files::local_timestamp(seconds);
+            let is_taken =
+                |target: &Target| self.directory.join(self.path(*target, &timestamp)).symlink_metadata().is_ok();
+            if !targets.iter().any(is_taken) {
+                return timestamp;
+            }
+            seconds += 1;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Table(Device, Format),
+    PythonTrace(Device, u32),
+}
+
+fn write_log(
+    directory: &Path,
+    program: &str,
+    timestamp: &str,
+    messages: &[RecorderMessage],
+    level: Severity,
+    notes: &mut Vec<String>,
+) -> Option<WrittenFile> {
+    let path = directory.join(format!("{program}_logs")).join(format!("{program}_{timestamp}.log"));
+    match crate::log::write(&path, messages, level) {
+        Ok(true) => {
+            let size_bytes = path.metadata().map_or(0, |metadata| metadata.len());
+            Some(WrittenFile { path, rows: messages.len() as u64, size_bytes })
+        }
+        Ok(false) => None,
+        // The log of an earlier run of this second says the same.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
+        Err(error) => {
+            notes.push(format!("cannot write {}: {error}", path.display()));
+            None
+        }
+    }
+}
+
+enum LockError {
+    Busy,
+    Io(std::io::Error),
+}
+
+/// Keeps other finishers away while it lives.
+struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Where the file system has no locks the exclusive temporary names still keep things apart.
+    fn take(trace_path: &Path) -> Result<Self, LockError> {
+        let file = File::open(trace_path).map_err(LockError::Io)?;
+        // SAFETY: plain system call on a descriptor we own.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+        let is_taken = std::io::Error::last_os_error().raw_os_error() == Some(libc::EWOULDBLOCK);
+        if !locked && is_taken { Err(LockError::Busy) } else { Ok(Self { _file: file }) }
+    }
+}

@@ -1,0 +1,23 @@
+//! Writes what people and other tools read. One module per format, all fed by one row type.
+//!
+//! * [`row`]: what a row says, once for all formats.
+//! * [`csv`] and [`sqlite`]: how a row is stored.
+//! * [`finish`]: from the directory of a recorded process to its files.
+
+pub mod csv;
+pub mod files;
+pub mod finish;
+pub mod log;
+pub mod row;
+pub mod sqlite;
+pub mod stacks;
+
+mod device;
+mod manifest;
+mod pipeline;
+mod python_trace;
+mod text;
+
+pub use finish::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish};
+pub use row::{BlockNotes, NoNotes, Row, RowContext};
+pub use stacks::StackFormatter;

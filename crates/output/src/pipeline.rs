@@ -1,0 +1,349 @@
+//! From events to files: one thread makes the events, one thread per format writes them.
+//!
+//! Events travel in batches. Every device has its own table; events without a device go into all of
+//! them. Tables are written under temporary names; the finisher decides which of them to keep.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use msmemscope_event::{Device, Severity};
+use msmemscope_timeline::{EventKind, EventSink, FactSource, PythonSpan, Summary, TimelineEvent, TimelineSettings};
+
+use crate::csv::{self, Buffered};
+use crate::files::PendingFile;
+use crate::finish::{FinishError, Format};
+use crate::python_trace::PythonTraceFiles;
+use crate::row::{Row, RowContext, has_row};
+use crate::sqlite::Database;
+use crate::stacks::{StackFormatter, StackTexts};
+
+const BATCH_ROWS: usize = 2048;
+const BATCHES_IN_FLIGHT: usize = 16;
+const MOST_MESSAGES: usize = 10_000;
+
+/// A message of the recorder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecorderMessage {
+    /// When, wall clock.
+    pub timestamp_ns: u64,
+    /// How important.
+    pub severity: Severity,
+    /// The text.
+    pub text: String,
+}
+
+/// Events on their way to the writers.
+#[derive(Default)]
+struct Batch {
+    rows: Vec<(u64, TimelineEvent)>,
+    calls: Vec<(u32, PythonSpan)>,
+}
+
+/// Numbers the rows and sends them off.
+struct Dispatcher {
+    batch: Batch,
+    writers: Vec<SyncSender<Arc<Batch>>>,
+    next_row: u64,
+    messages: Vec<RecorderMessage>,
+}
+
+impl Dispatcher {
+    fn send(&mut self) {
+        let batch = Arc::new(std::mem::take(&mut self.batch));
+        self.batch.rows.reserve(BATCH_ROWS);
+        // A writer that has failed hangs up; its error is found when it is joined.
+        self.writers.retain(|writer| writer.send(Arc::clone(&batch)).is_ok());
+    }
+}
+
+impl EventSink for Dispatcher {
+    #[inline]
+    fn take(&mut self, event: TimelineEvent) {
+        if has_row(&event) {
+            self.batch.rows.push((self.next_row, event));
+            self.next_row += 1;
+        } else if let EventKind::PythonCall(span) = event.kind {
+            self.batch.calls.push((event.thread_id, span));
+        } else if let EventKind::Message { severity, text } = event.kind {
+            if self.messages.len() < MOST_MESSAGES {
+                let timestamp_ns = event.timestamp_ns;
+                self.messages.push(RecorderMessage { timestamp_ns, severity, text: text.into() });
+            }
+            return;
+        }
+        if self.batch.rows.len() >= BATCH_ROWS || self.batch.calls.len() >= BATCH_ROWS {
+            self.send();
+        }
+    }
+}
+
+/// One format's table of one device.
+trait Table: Sized + Send {
+    fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError>;
+    fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError>;
+    fn write_python_calls(&mut self, calls: &[(u32, PythonSpan)], request: &Request<'_>) -> Result<(), FinishError>;
+    fn close(self) -> Result<PendingFile, FinishError>;
+}
+
+/// The rows of a batch that belong to one device.
+struct Selection<'b, 'a> {
+    batch: &'b Batch,
+    device: Device,
+    context: RowContext<'a>,
+    stacks: &'b mut StackTexts<'a>,
+    rows: u64,
+    own_rows: u64,
+}
+
+impl Selection<'_, '_> {
+    #[inline]
+    fn each<E>(&mut self, visit: &mut dyn FnMut(&Row<'_>) -> Result<(), E>) -> Result<(), E> {
+        for (id, event) in &self.batch.rows {
+            if event.device != self.device && event.device != Device::Unknown {
+                continue;
+            }
+            let Some(mut row) = Row::new(*id, event, self.context) else { continue };
+            let (python, native) = self.stacks.texts(event.python_stack, event.native_stack, event.timestamp_ns);
+            row.python_stack = python;
+            row.native_stack = native;
+            self.rows += 1;
+            self.own_rows += u64::from(event.device == self.device);
+            visit(&row)?;
+        }
+        Ok(())
+    }
+}
+
+struct CsvTable {
+    pending: PendingFile,
+    buffer: Buffered<File>,
+}
+
+impl CsvTable {
+    fn failed(&self, error: &io::Error) -> FinishError {
+        FinishError::write(self.pending.path(), error)
+    }
+}
+
+impl Table for CsvTable {
+    fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
+        let (pending, file) = request.pending_file(device, Format::Csv)?;
+        let mut buffer = Buffered::new(file);
+        buffer.bytes().extend_from_slice(csv::HEADER.as_bytes());
+        Ok(Self { pending, buffer })
+    }
+
+    fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError> {
+        let buffer = &mut self.buffer;
+        selection
+            .each(&mut |row| {
+                csv::push_row(buffer.bytes(), row);
+                buffer.settle()
+            })
+            .map_err(|error| self.failed(&error))
+    }
+
+    fn write_python_calls(&mut self, _: &[(u32, PythonSpan)], _: &Request<'_>) -> Result<(), FinishError> {
+        Ok(()) // Threads have files of their own.
+    }
+
+    fn close(self) -> Result<PendingFile, FinishError> {
+        match self.buffer.into_inner() {
+            Ok(_) => Ok(self.pending),
+            Err(error) => Err(FinishError::write(self.pending.path(), &error)),
+        }
+    }
+}
+
+struct DatabaseTable {
+    pending: PendingFile,
+    database: Database,
+}
+
+impl DatabaseTable {
+    fn failed(&self, error: &rusqlite::Error) -> FinishError {
+        FinishError::write(self.pending.path(), error)
+    }
+}
+
+impl Table for DatabaseTable {
+    fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
+        let (pending, _) = request.pending_file(device, Format::Database)?;
+        match Database::create(pending.path(), request.table, request.context.process_id) {
+            Ok(database) => Ok(Self { pending, database }),
+            Err(error) => Err(FinishError::write(pending.path(), &error)),
+        }
+    }
+
+    fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError> {
+        self.database.write(|insert| selection.each(insert)).map_err(|error| self.failed(&error))
+    }
+
+    fn write_python_calls(&mut self, calls: &[(u32, PythonSpan)], request: &Request<'_>) -> Result<(), FinishError> {
+        let definitions = request.context.definitions;
+        self.database.write_python_calls(calls, definitions).map_err(|error| self.failed(&error))
+    }
+
+    fn close(self) -> Result<PendingFile, FinishError> {
+        match self.database.close() {
+            Ok(()) => Ok(self.pending),
+            Err(error) => Err(FinishError::write(self.pending.path(), &error)),
+        }
+    }
+}
+
+/// What to write.
+pub(crate) struct Request<'a> {
+    /// Directory of the process; pending files are made here.
+    pub(crate) directory: &'a Path,
+    /// Devices that may have events.
+    pub(crate) devices: &'a [Device],
+    pub(crate) formats: &'a [Format],
+    /// Name of the event table in databases.
+    pub(crate) table: &'a str,
+    pub(crate) context: RowContext<'a>,
+    pub(crate) formatter: Option<&'a dyn StackFormatter>,
+}
+
+impl Request<'_> {
+    fn pending_file(&self, device: Device, format: Format) -> Result<(PendingFile, File), FinishError> {
+        let name = format!("device_{device}.{}", format.extension());
+        PendingFile::create(self.directory, &name)
+            .map_err(|error| FinishError::write(&self.directory.join(name), &error))
+    }
+}
+
+/// A file that is complete but has no name yet.
+pub(crate) struct PendingTable {
+    pub(crate) format: Format,
+    pub(crate) device: Device,
+    pub(crate) pending: PendingFile,
+    pub(crate) rows: u64,
+    /// Rows of this very device, without those that go into every table.
+    pub(crate) own_rows: u64,
+}
+
+/// The Python calls of a thread, complete but without a name yet.
+pub(crate) struct PendingPythonTrace {
+    pub(crate) thread_id: u32,
+    pub(crate) pending: PendingFile,
+    pub(crate) rows: u64,
+}
+
+/// Everything that was written, and what the pass found out.
+pub(crate) struct Written {
+    pub(crate) tables: Vec<PendingTable>,
+    pub(crate) python_traces: Vec<PendingPythonTrace>,
+    pub(crate) summary: Summary,
+    pub(crate) rows: u64,
+    pub(crate) messages: Vec<RecorderMessage>,
+}
+
+type WriterResult = Result<(Vec<PendingTable>, Vec<PendingPythonTrace>), FinishError>;
+
+/// Makes the pass and writes all tables.
+pub(crate) fn write<S: FactSource>(
+    source: &S,
+    settings: &TimelineSettings,
+    request: &Request<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Written, FinishError> {
+    thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut writers = Vec::new();
+        for &format in request.formats {
+            let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT);
+            senders.push(sender);
+            let spawned =
+                thread::Builder::new().name(format!("write-{}", format.extension())).spawn_scoped(scope, move || {
+                    match format {
+                        Format::Csv => write_format::<CsvTable>(format, request, &receiver),
+                        Format::Database => write_format::<DatabaseTable>(format, request, &receiver),
+                    }
+                });
+            writers.push(spawned.map_err(|error| FinishError::write(request.directory, &error))?);
+        }
+        let mut dispatcher =
+            Dispatcher { batch: Batch::default(), writers: senders, next_row: 0, messages: Vec::new() };
+        let summary = msmemscope_timeline::run(source, settings, &mut dispatcher, progress);
+        dispatcher.send();
+        dispatcher.writers.clear();
+        let mut written = Written {
+            tables: Vec::new(),
+            python_traces: Vec::new(),
+            summary,
+            rows: dispatcher.next_row,
+            messages: dispatcher.messages,
+        };
+        for writer in writers {
+            let (tables, python_traces) = match writer.join() {
+                Ok(result) => result?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            written.tables.extend(tables);
+            written.python_traces.extend(python_traces);
+        }
+        Ok(written)
+    })
+}
+
+struct Slot<T> {
+    device: Device,
+    table: T,
+    rows: u64,
+    own_rows: u64,
+}
+
+fn write_format<T: Table>(format: Format, request: &Request<'_>, batches: &Receiver<Arc<Batch>>) -> WriterResult {
+    let mut slots = Vec::new();
+    for &device in request.devices {
+        slots.push(Slot { device, table: T::create(request, device)?, rows: 0, own_rows: 0 });
+    }
+    let mut stacks = StackTexts::new(request.formatter);
+    let mut python_files =
+        (format == Format::Csv).then(|| PythonTraceFiles::new(request.directory, request.context.process_id));
+    for batch in batches {
+        for slot in &mut slots {
+            let mut selection = Selection {
+                batch: &batch,
+                device: slot.device,
+                context: request.context,
+                stacks: &mut stacks,
+                rows: 0,
+                own_rows: 0,
+            };
+            slot.table.write(&mut selection)?;
+            slot.rows += selection.rows;
+            slot.own_rows += selection.own_rows;
+            slot.table.write_python_calls(&batch.calls, request)?;
+        }
+        if let Some(files) = &mut python_files {
+            for (thread_id, span) in &batch.calls {
+                files
+                    .push(*thread_id, span, request.context.definitions)
+                    .map_err(|error| FinishError::write(&python_trace_path(request, *thread_id), &error))?;
+            }
+        }
+    }
+    let mut tables = Vec::new();
+    for Slot { device, table, rows, own_rows } in slots {
+        tables.push(PendingTable { format, device, pending: table.close()?, rows, own_rows });
+    }
+    let threads = match python_files {
+        Some(files) => files.close().map_err(|error| FinishError::write(request.directory, &error))?,
+        None => Default::default(),
+    };
+    let python_traces = threads
+        .into_iter()
+        .map(|(thread_id, file)| PendingPythonTrace { thread_id, pending: file.pending, rows: file.rows })
+        .collect();
+    Ok((tables, python_traces))
+}
+
+fn python_trace_path(request: &Request<'_>, thread_id: u32) -> PathBuf {
+    request.directory.join(format!("python_trace_{thread_id}.csv"))
+}

@@ -1,0 +1,61 @@
+//! Times of events: wall clock, never going back, strictly increasing within a block.
+
+use crate::blocks::BlockKey;
+
+/// Gives each event its time.
+#[derive(Debug)]
+pub(crate) struct OutputClock {
+    wall_offset_ns: i64,
+    latest_ns: u64,
+    /// Blocks that ended at the latest time: the next one at the same place must begin later.
+    ended_at_latest: Vec<BlockKey>,
+}
+
+impl OutputClock {
+    pub(crate) fn new(wall_offset_ns: i64) -> Self {
+        Self { wall_offset_ns, latest_ns: 0, ended_at_latest: Vec::new() }
+    }
+
+    /// Time of an event that concerns no block.
+    #[inline]
+    pub(crate) fn plain(&mut self, monotonic_ns: u64) -> u64 {
+        self.not_before(monotonic_ns, 0)
+    }
+
+    /// Time of the first event of a block.
+    #[inline]
+    pub(crate) fn block_begin(&mut self, monotonic_ns: u64, key: BlockKey) -> u64 {
+        let earliest_ns = if self.ended_at_latest.contains(&key) { self.latest_ns + 1 } else { 0 };
+        self.not_before(monotonic_ns, earliest_ns)
+    }
+
+    /// Time of a later event of a block.
+    #[inline]
+    pub(crate) fn block_next(&mut self, monotonic_ns: u64, previous_ns: u64) -> u64 {
+        self.not_before(monotonic_ns, previous_ns + 1)
+    }
+
+    /// Time of the last event of a block.
+    #[inline]
+    pub(crate) fn block_end(&mut self, monotonic_ns: u64, previous_ns: u64, key: BlockKey) -> u64 {
+        let timestamp_ns = self.not_before(monotonic_ns, previous_ns + 1);
+        self.ended_at_latest.push(key);
+        timestamp_ns
+    }
+
+    #[inline]
+    fn not_before(&mut self, monotonic_ns: u64, earliest_ns: u64) -> u64 {
+        let wall_ns = monotonic_ns.wrapping_add(self.wall_offset_ns as u64);
+        let timestamp_ns = wall_ns.max(earliest_ns).max(self.latest_ns);
+        if timestamp_ns > self.latest_ns {
+            self.latest_ns = timestamp_ns;
+            self.ended_at_latest.clear();
+        }
+        timestamp_ns
+    }
+
+    /// Wall clock time of a moment, unchanged.
+    pub(crate) fn wall_ns(&self, monotonic_ns: u64) -> u64 {
+        monotonic_ns.wrapping_add(self.wall_offset_ns as u64)
+    }
+}

@@ -1,0 +1,34 @@
+//! Gives facts their meaning: one streaming pass turns them into [`TimelineEvent`]s.
+//!
+//! A fact says "this address was freed"; an event says "this block of so many bytes, allocation 17,
+//! ended, and its pool now uses so much". Everything downstream (files, analyses, viewer) works on
+//! events, so all of them agree. Memory is bounded by the blocks that are alive, not by the recording.
+//!
+//! * [`source`]: where facts come from.
+//! * [`pass`]: the pass itself; its parts are blocks, pools, steps, labels and Python calls.
+//! * [`event`]: what comes out.
+//! * [`settings`]: filters. They hide events, they never change what the remaining ones say.
+//! * [`owner`]: who owns a block, known only after a whole pass.
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod owner;
+pub mod pass;
+pub mod settings;
+pub mod source;
+pub mod steps;
+pub mod summary;
+
+mod blocks;
+mod clock;
+mod device_map;
+mod pools;
+mod python_calls;
+
+pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent};
+pub use owner::{OwnerTable, collect_owners};
+pub use pass::{EventSink, Timeline, run};
+pub use settings::{DeviceFilter, EventKinds, TimelineSettings};
+pub use source::{FactSource, FactStream, possible_devices};
+pub use steps::{StepSource, detect_step_source};
+pub use summary::{PoolSummary, Summary};

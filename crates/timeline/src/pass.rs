@@ -1,0 +1,578 @@
+//! The pass over all facts.
+//!
+//! Recording states: while recording is on, allocations and frees become events as they come. While
+//! it is not (in the *shadow*), allocations are only remembered. When recording starts, every
+//! remembered block that is still alive gets its MALLOC at the time of the start; a remembered block
+//! that ends before that leaves no trace. A block of a recorded scope that ends in the shadow gets its
+//! FREE at its real time. Blocks alive at the process end get a FREE there. All of these are marked
+//! as shadow events.
+
+use msmemscope_event::{BlockProperties, Device, Fact, Pool, Record, RecordingState, StackId, StringId, SystemEvent};
+use rustc_hash::FxHashMap;
+
+use crate::blocks::{Block, BlockKey, BlockTable, Space};
+use crate::clock::OutputClock;
+use crate::device_map::DeviceMap;
+use crate::event::{BlockEvent, CardUse, EventKind, TimelineEvent, WatchObservation};
+use crate::pools::PoolBook;
+use crate::python_calls::PythonCallTracker;
+use crate::settings::TimelineSettings;
+use crate::source::{FactSource, FactStream};
+use crate::steps::{STEP_RANGE_MESSAGE, StepTracker, is_default_domain};
+use crate::summary::Summary;
+
+/// Takes the events of a pass.
+pub trait EventSink {
+    /// The next event.
+    fn take(&mut self, event: TimelineEvent);
+}
+
+impl<F: FnMut(TimelineEvent)> EventSink for F {
+    #[inline]
+    fn take(&mut self, event: TimelineEvent) {
+        self(event);
+    }
+}
+
+/// How often [`run`] reports progress, in facts.
+const PROGRESS_INTERVAL: u64 = 1 << 16;
+
+/// Makes a whole pass. `progress` is told facts done and all facts from time to time.
+pub fn run<S: FactSource>(
+    source: &S,
+    settings: &TimelineSettings,
+    sink: &mut impl EventSink,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Summary {
+    let mut timeline = Timeline::new(source, settings);
+    let mut facts = source.facts();
+    let mut until_progress = PROGRESS_INTERVAL;
+    while let Some(record) = facts.next() {
+        timeline.record(&record, sink);
+        until_progress -= 1;
+        if until_progress == 0 {
+            until_progress = PROGRESS_INTERVAL;
+            let (done, total) = facts.progress();
+            progress(done, total);
+        }
+    }
+    let (done, total) = facts.progress();
+    progress(done, total);
+    timeline.finish(source.end_monotonic_ns(), sink)
+}
+
+/// What an event takes over from its record.
+#[derive(Clone, Copy)]
+struct Origin {
+    thread_id: u32,
+    native_stack: StackId,
+    python_stack: StackId,
+}
+
+/// Whole-card memory as last sampled.
+#[derive(Clone, Copy)]
+struct CardState {
+    used_bytes: u64,
+    process_bytes: u64,
+    total_bytes: u64,
+}
+
+/// The state of a pass.
+pub struct Timeline<'s> {
+    settings: &'s TimelineSettings,
+    device_map: DeviceMap,
+    /// Ids of domain names that mean "no domain".
+    default_domains: Vec<StringId>,
+    clock: OutputClock,
+    blocks: BlockTable,
+    pools: PoolBook,
+    steps: StepTracker,
+    python_calls: PythonCallTracker,
+    cards: FxHashMap<Device, CardState>,
+    state: Option<RecordingState>,
+    summary: Summary,
+}
+
+impl<'s> Timeline<'s> {
+    /// A pass at its begin.
+    pub fn new<S: FactSource>(source: &S, settings: &'s TimelineSettings) -> Self {
+        let definitions = source.definitions();
+        Self {
+            settings,
+            device_map: definitions.device_map().map(DeviceMap::parse).unwrap_or_default(),
+            default_domains: definitions.string_ids_where(|text| is_default_domain(Some(text))),
+            clock: OutputClock::new(source.wall_offset_ns()),
+            blocks: BlockTable::default(),
+            pools: PoolBook::new(),
+            steps: StepTracker::new(settings.step_source),
+            python_calls: PythonCallTracker::default(),
+            cards: FxHashMap::default(),
+            state: None,
+            summary: Summary { process_id: source.process_id(), ..Summary::default() },
+        }
+    }
+
+    /// The allocation that lives at an address of a pool, on any device.
+    pub fn live_allocation(&mut self, pool: Pool, address: u64) -> Option<u64> {
+        let space = Space::of(&BlockProperties::framework(pool, Device::Unknown));
+        let key = self.blocks.find(space, Device::Unknown, address)?;
+        self.blocks.get_mut(key).map(|block| block.allocation_id)
+    }
+
+    /// Takes in one fact.
+    #[inline]
+    pub fn record(&mut self, record: &Record<'_>, sink: &mut impl EventSink) {
+        self.summary.facts += 1;
+        let time = record.monotonic_ns;
+        let origin = Origin {
+            thread_id: record.thread_id,
+            native_stack: record.native_stack,
+            python_stack: record.python_stack,
+        };
+        match record.fact {
+            Fact::Allocation { properties, address, size_bytes } => {
+                self.allocation(time, origin, properties, address, size_bytes, 0, sink);
+            }
+            Fact::AllocationWithHandle { properties, address, size_bytes, handle } => {
+                self.allocation(time, origin, properties, address, size_bytes, handle, sink);
+            }
+            Fact::Free { properties, address } => {
+                let properties = self.with_physical_device(properties);
+                let key = self.blocks.find(Space::of(&properties), properties.device, address);
+                self.free(time, origin, properties.pool, key, sink);
+            }
+            Fact::FreeByHandle { properties, handle } => {
+                let key = self.blocks.find_handle(properties.pool, handle);
+                self.free(time, origin, properties.pool, key, sink);
+            }
+            Fact::HeapRegistered { properties, address, size_bytes } => {
+                let properties = self.with_physical_device(properties);
+                self.pools.heap_registered(properties.pool, properties.device, address, size_bytes);
+            }
+            Fact::HeapUnregistered { properties, address } => {
+                let known = self.pools.heap_unregistered(properties.pool, address);
+                self.summary.unknown_heaps += u64::from(!known);
+            }
+            Fact::Recording { state } => self.recording(time, origin, state, sink),
+            _ => self.other_fact(time, origin, &record.fact, sink),
+        }
+    }
+
+    /// Facts that are neither allocation nor free.
+    fn other_fact(&mut self, time: u64, origin: Origin, fact: &Fact<'_>, sink: &mut impl EventSink) {
+        let (device, kind) = match *fact {
+            Fact::Access { .. } => return self.access(time, origin, fact, sink),
+            Fact::RangeBegin { domain, device, range_id, message } => {
+                let device = self.device_map.physical(device);
+                let in_default_domain = !domain.is_some() || self.default_domains.contains(&domain);
+                if message == STEP_RANGE_MESSAGE && in_default_domain {
+                    self.steps.range_begins(device, range_id);
+                }
+                (device, EventKind::RangeBegin { domain, range_id, message: text(message) })
+            }
+            Fact::RangeEnd { domain, device, range_id } => {
+                let device = self.device_map.physical(device);
+                let step = self.steps.step_of_range(range_id).unwrap_or_else(|| self.steps.step_of(device));
+                self.steps.range_ends(range_id);
+                return self.emit_in_step(time, origin, device, step, EventKind::RangeEnd { domain, range_id }, sink);
+            }
+            Fact::Step { device, number } => {
+                let device = self.device_map.physical(device);
+                let step = self.steps.step_ended(device, number);
+                return self.emit_in_step(time, origin, device, step, EventKind::StepEnd { number }, sink);
+            }
+            Fact::System { event, result, .. } => match event {
+                SystemEvent::AclInit => (Device::Unknown, EventKind::AclInit { result }),
+                SystemEvent::AclFinalize => (Device::Unknown, EventKind::AclFinalize { result }),
+                _ => return,
+            },
+            Fact::PythonCall { phase, code, name } => {
+                let wall_ns = self.clock.wall_ns(time);
+                match self.python_calls.take(origin.thread_id, wall_ns, phase, code, name) {
+                    Some(span) => (Device::Unknown, EventKind::PythonCall(span)),
+                    None => return,
+                }
+            }
+            Fact::CardSample { device, used_bytes, process_bytes, total_bytes } => {
+                self.cards.insert(device, CardState { used_bytes, process_bytes, total_bytes });
+                (device, EventKind::CardSample { used_bytes, process_bytes, total_bytes })
+            }
+            Fact::AllocationFailed { properties, size_bytes, flag, error } => {
+                self.summary.failed_allocations += 1;
+                let interface = properties.interface;
+                (properties.device, EventKind::AllocationFailed { interface, size_bytes, flag, error })
+            }
+            Fact::FreeFailed { properties, address, error } => {
+                self.summary.failed_frees += 1;
+                let interface = properties.interface;
+                (properties.device, EventKind::FreeFailed { interface, address, error })
+            }
+            _ => match self.plain_kind(fact) {
+                Some(device_and_kind) => device_and_kind,
+                None => return,
+            },
+        };
+        let step = self.steps.step_of(device);
+        self.emit_in_step(time, origin, device, step, kind, sink);
+    }
+
+    /// Facts that become events without changing anything.
+    fn plain_kind(&mut self, fact: &Fact<'_>) -> Option<(Device, EventKind)> {
+        let (device, kind) = match *fact {
+            Fact::OperatorBegin { framework, device, name, detail } => {
+                (device, EventKind::Operator { framework, begins: true, name, detail })
+            }
+            Fact::OperatorEnd { framework, device, name, detail } => {
+                (device, EventKind::Operator { framework, begins: false, name, detail })
+            }
+            Fact::Kernel { phase, device, name, stream_id, task_id, detail } => {
+                (device, EventKind::Kernel { phase, name, stream_id, task_id, detail })
+            }
+            Fact::Mark { domain, device, message } => (device, EventKind::Mark { domain, message: text(message) }),
+            Fact::Autograd { phase, device } => (device, EventKind::Autograd { phase }),
+            Fact::Snapshot { device, name, numbers } => {
+                (device, EventKind::Snapshot { name, numbers: Box::new(numbers) })
+            }
+            Fact::Watch { name, operator, output_position, after, address, size_bytes, content_hash, detail } => {
+                let detail = detail.into();
+                let observation = WatchObservation {
+                    name,
+                    operator,
+                    output_position,
+                    after,
+                    address,
+                    size_bytes,
+                    content_hash,
+                    detail,
+                };
+                (Device::Unknown, EventKind::Watch(Box::new(observation)))
+            }
+            Fact::Message { severity, text: message } => {
+                (Device::Unknown, EventKind::Message { severity, text: text(message) })
+            }
+            Fact::Unknown { .. } => {
+                self.summary.unknown_facts += 1;
+                return None;
+            }
+            _ => return None,
+        };
+        Some((self.device_map.physical(device), kind))
+    }
+
+    /// Driver facts carry physical ids already; everybody else counts through the device map.
+    #[inline]
+    fn with_physical_device(&self, mut properties: BlockProperties) -> BlockProperties {
+        if properties.pool != Pool::Hal {
+            properties.device = self.device_map.physical(properties.device);
+        }
+        properties
+    }
+
+    fn is_recording(&self) -> bool {
+        matches!(self.state, None | Some(RecordingState::On))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one fact")]
+    #[inline]
+    fn allocation(
+        &mut self,
+        time: u64,
+        origin: Origin,
+        properties: BlockProperties,
+        address: u64,
+        size_bytes: u64,
+        handle: u64,
+        sink: &mut impl EventSink,
+    ) {
+        let properties = self.with_physical_device(properties);
+        if properties.pool == Pool::Atb && !self.pools.has_heap(Pool::Atb, properties.device) {
+            self.summary.regions_without_heap += 1;
+            return;
+        }
+        let key = BlockKey::new(Space::of(&properties), properties.device, address);
+        if let Some(residual) = self.blocks.remove(key) {
+            self.end_block(time, None, key, residual, true, sink);
+        }
+        self.summary.allocation_ids += 1;
+        let recording = self.is_recording();
+        let latest_ns = if recording { self.clock.block_begin(time, key) } else { 0 };
+        let statistics_ns = if recording { latest_ns } else { self.clock.wall_ns(time) };
+        self.pools.state(properties.pool, properties.device).block_begins(size_bytes, statistics_ns);
+        let mut block = Block {
+            allocation_id: self.summary.allocation_ids,
+            size_bytes,
+            properties,
+            thread_id: origin.thread_id,
+            latest_ns,
+            handle,
+            in_shadow: !recording,
+            shown: false,
+        };
+        if recording {
+            block.shown = self.emit_malloc(origin, address, &block, false, sink);
+        }
+        self.blocks.insert(key, block);
+    }
+
+    fn block_event(&mut self, address: u64, block: &Block, shadow: bool) -> BlockEvent {
+        let BlockProperties { pool, device, .. } = block.properties;
+        let card = match self.cards.is_empty() {
+            true => None,
+            false => self
+                .cards
+                .get(&device)
+                .map(|card| CardUse { process_bytes: card.process_bytes, device_bytes: card.used_bytes }),
+        };
+        let state = self.pools.state(pool, device);
+        BlockEvent {
+            allocation_id: block.allocation_id,
+            address,
+            size_bytes: block.size_bytes,
+            properties: block.properties,
+            used_bytes: state.used_bytes(),
+            total_bytes: state.total_bytes(),
+            card,
+            shadow,
+        }
+    }
+
+    /// Emits the MALLOC of a block at its latest time. Returns whether the filters let it through.
+    #[inline]
+    fn emit_malloc(
+        &mut self,
+        origin: Origin,
+        address: u64,
+        block: &Block,
+        shadow: bool,
+        sink: &mut impl EventSink,
+    ) -> bool {
+        let device = block.properties.device;
+        let step = self.steps.step_of(device);
+        let event = self.block_event(address, block, shadow);
+        let shown = self.settings.kinds.allocations && self.passes(device, step);
+        self.deliver(shown, block.latest_ns, origin, device, step, EventKind::Malloc(event), sink);
+        // With MALLOC rows off, FREE rows still follow the device and step filters.
+        shown || (!self.settings.kinds.allocations && self.passes(device, step))
+    }
+
+    #[inline]
+    fn free(&mut self, time: u64, origin: Origin, pool: Pool, key: Option<BlockKey>, sink: &mut impl EventSink) {
+        match key.and_then(|key| self.blocks.remove(key).map(|block| (key, block))) {
+            Some((key, block)) => self.end_block(time, Some(origin), key, block, false, sink),
+            None => self.summary.count_unknown_free(pool),
+        }
+    }
+
+    /// Ends a block that is no longer in the table. Without an origin nobody freed it.
+    fn end_block(
+        &mut self,
+        time: u64,
+        origin: Option<Origin>,
+        key: BlockKey,
+        block: Block,
+        residual: bool,
+        sink: &mut impl EventSink,
+    ) {
+        let BlockProperties { pool, device, .. } = block.properties;
+        self.pools.state(pool, device).block_ends(block.size_bytes, residual);
+        if block.in_shadow {
+            self.summary.shadow_only_blocks += 1;
+            return;
+        }
+        let shadow = origin.is_none() || !self.is_recording();
+        self.emit_free(time, origin, key, &block, shadow, sink);
+    }
+
+    fn emit_free(
+        &mut self,
+        time: u64,
+        origin: Option<Origin>,
+        key: BlockKey,
+        block: &Block,
+        shadow: bool,
+        sink: &mut impl EventSink,
+    ) {
+        let origin = origin.unwrap_or(Origin {
+            thread_id: block.thread_id,
+            native_stack: StackId::NONE,
+            python_stack: StackId::NONE,
+        });
+        let device = block.properties.device;
+        let step = self.steps.step_of(device);
+        let timestamp_ns = self.clock.block_end(time, block.latest_ns, key);
+        let event = self.block_event(key.address(), block, shadow);
+        let shown = self.settings.kinds.frees && (block.shown || self.passes(device, step));
+        self.deliver(shown, timestamp_ns, origin, device, step, EventKind::Free(event), sink);
+    }
+
+    fn access(&mut self, time: u64, origin: Origin, fact: &Fact<'_>, sink: &mut impl EventSink) {
+        let Fact::Access {
+            kind,
+            framework,
+            device,
+            operator,
+            address,
+            size_bytes,
+            element_type,
+            shape,
+            format,
+            output_position,
+        } = *fact
+        else {
+            return;
+        };
+        const DEVICE_SPACES: [Space; 6] = [
+            Space::PytorchCaching,
+            Space::PytorchWorkspace,
+            Space::Mindspore,
+            Space::Atb,
+            Space::DriverAlloc,
+            Space::HostTensor,
+        ];
+        let device = self.device_map.physical(device);
+        let preferred = (framework == msmemscope_event::Framework::Atb).then_some(Space::Atb);
+        let key = preferred
+            .into_iter()
+            .chain(DEVICE_SPACES)
+            .find_map(|space| self.blocks.find_holding(space, device, address));
+        let (timestamp_ns, allocation_id, block_address) = match key.and_then(|key| self.blocks.get_mut(key)) {
+            Some(block) => {
+                block.latest_ns = self.clock.block_next(time, block.latest_ns);
+                (block.latest_ns, block.allocation_id, key.map_or(address, BlockKey::address))
+            }
+            None => {
+                self.summary.unknown_accesses += 1;
+                (self.clock.plain(time), 0, address)
+            }
+        };
+        let event = EventKind::Access {
+            kind,
+            framework,
+            allocation_id,
+            block_address,
+            address,
+            size_bytes,
+            operator,
+            element_type,
+            shape,
+            format,
+            output_position,
+        };
+        let step = self.steps.step_of(device);
+        let shown = self.settings.kinds.accesses && self.passes(device, step);
+        self.deliver(shown, timestamp_ns, origin, device, step, event, sink);
+    }
+
+    fn recording(&mut self, time: u64, origin: Origin, state: RecordingState, sink: &mut impl EventSink) {
+        let previous = self.state.replace(state);
+        let is_on = state == RecordingState::On;
+        if is_on == (previous == Some(RecordingState::On)) {
+            return;
+        }
+        if !is_on {
+            return self.emit_plain(time, origin, EventKind::StopTrace, sink);
+        }
+        let first_card = self.cards.get(&Device::Npu(0));
+        let card = first_card.map(|card| (card.total_bytes.saturating_sub(card.used_bytes), card.total_bytes));
+        self.emit_plain(time, origin, EventKind::StartTrace { card }, sink);
+        for key in self.blocks.keys_where(|block| block.in_shadow) {
+            let timestamp_ns = self.clock.block_begin(time, key);
+            let Some(block) = self.blocks.get_mut(key) else { continue };
+            block.in_shadow = false;
+            block.latest_ns = timestamp_ns;
+            let promoted = *block;
+            let origin =
+                Origin { thread_id: promoted.thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
+            let shown = self.emit_malloc(origin, key.address(), &promoted, true, sink);
+            if let Some(block) = self.blocks.get_mut(key) {
+                block.shown = shown;
+            }
+        }
+    }
+
+    /// Ends the pass: closes what is open if the process has ended, and gives the numbers.
+    pub fn finish(mut self, end_monotonic_ns: u64, sink: &mut impl EventSink) -> Summary {
+        let live = self.blocks.keys_where(|_| true);
+        self.summary.live_blocks = live.len() as u64;
+        if self.settings.process_ended {
+            for key in live {
+                match self.blocks.remove(key) {
+                    Some(block) if !block.in_shadow => {
+                        self.emit_free(end_monotonic_ns, None, key, &block, true, sink);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (thread_id, span) in self.python_calls.end_all(self.clock.wall_ns(end_monotonic_ns)) {
+            let origin = Origin { thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
+            self.emit_plain(end_monotonic_ns, origin, EventKind::PythonCall(span), sink);
+        }
+        let (steps, nested_steps, steps_of_other_source) = self.steps.counts();
+        self.summary.steps = steps;
+        self.summary.nested_steps = nested_steps;
+        self.summary.steps_of_other_source = steps_of_other_source;
+        self.summary.unmatched_python_ends = self.python_calls.unmatched_ends();
+        self.summary.unknown_frees.sort_unstable();
+        self.summary.pools = self.pools.into_summaries();
+        self.summary
+    }
+
+    #[inline]
+    fn passes(&self, device: Device, step: u64) -> bool {
+        let in_step = self.settings.steps.is_empty() || self.settings.steps.contains(&step);
+        in_step && self.settings.devices.includes(device)
+    }
+
+    fn emit_plain(&mut self, time: u64, origin: Origin, kind: EventKind, sink: &mut impl EventSink) {
+        let step = self.steps.step_of(Device::Unknown);
+        self.emit_in_step(time, origin, Device::Unknown, step, kind, sink);
+    }
+
+    fn emit_in_step(
+        &mut self,
+        time: u64,
+        origin: Origin,
+        device: Device,
+        step: u64,
+        kind: EventKind,
+        sink: &mut impl EventSink,
+    ) {
+        let wanted = match kind {
+            EventKind::Operator { .. } | EventKind::Kernel { .. } => self.settings.kinds.launches,
+            _ => true,
+        };
+        let timestamp_ns = self.clock.plain(time);
+        let shown = wanted && self.passes(device, step);
+        self.deliver(shown, timestamp_ns, origin, device, step, kind, sink);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one event")]
+    #[inline]
+    fn deliver(
+        &mut self,
+        shown: bool,
+        timestamp_ns: u64,
+        origin: Origin,
+        device: Device,
+        step: u64,
+        kind: EventKind,
+        sink: &mut impl EventSink,
+    ) {
+        if self.summary.first_timestamp_ns == 0 {
+            self.summary.first_timestamp_ns = timestamp_ns;
+        }
+        self.summary.last_timestamp_ns = timestamp_ns;
+        if !shown {
+            self.summary.events_hidden += 1;
+            return;
+        }
+        self.summary.events_shown += 1;
+        let Origin { thread_id, native_stack, python_stack } = origin;
+        sink.take(TimelineEvent { timestamp_ns, thread_id, device, step, native_stack, python_stack, kind });
+    }
+}
+
+fn text(bytes: &[u8]) -> Box<str> {
+    String::from_utf8_lossy(bytes).into()
+}

@@ -1,0 +1,3 @@
+//! What events a recording gives, for every rule of the pass.
+
+mod scenarios;
