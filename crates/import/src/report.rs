@@ -1,0 +1,131 @@
+//! What happened to the rows of an input: nothing is dropped without being counted.
+
+use std::fmt;
+
+/// Why a row was skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum SkipReason {
+    /// Fewer cells than a row needs.
+    TooFewCells,
+    /// A cell that must be a number is not.
+    BadNumber,
+    /// The Event cell holds a word nobody knows.
+    UnknownEvent,
+    /// The Event Type cell does not fit the event.
+    UnknownEventType,
+    /// The Ptr cell of an allocation or free is no address.
+    BadAddress,
+    /// An allocation without a size.
+    MissingSize,
+    /// A row longer than any row can be; usually a quote that is never closed.
+    TooLong,
+}
+
+impl SkipReason {
+    /// All reasons.
+    pub const ALL: [SkipReason; 7] = [
+        SkipReason::TooFewCells,
+        SkipReason::BadNumber,
+        SkipReason::UnknownEvent,
+        SkipReason::UnknownEventType,
+        SkipReason::BadAddress,
+        SkipReason::MissingSize,
+        SkipReason::TooLong,
+    ];
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            SkipReason::TooFewCells => "too few cells",
+            SkipReason::BadNumber => "a cell that must be a number is not",
+            SkipReason::UnknownEvent => "unknown event",
+            SkipReason::UnknownEventType => "unknown event type",
+            SkipReason::BadAddress => "no address",
+            SkipReason::MissingSize => "no size",
+            SkipReason::TooLong => "row too long",
+        })
+    }
+}
+
+/// What happened to the rows of an input.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// Rows that became facts.
+    pub rows_used: u64,
+    /// Rows that only repeat what other rows say (block lists of out-of-memory reports, rows copied
+    /// into the file of every device, closing rows of blocks alive at the end).
+    pub rows_derived: u64,
+    skipped: [u64; SkipReason::ALL.len()],
+    first_problem: Option<(SkipReason, u64)>,
+}
+
+impl ImportReport {
+    pub(crate) fn skip(&mut self, reason: SkipReason, row_number: u64) {
+        self.skipped[reason as usize] += 1;
+        self.first_problem.get_or_insert((reason, row_number));
+    }
+
+    pub(crate) fn merge(&mut self, other: &ImportReport) {
+        self.rows_used += other.rows_used;
+        self.rows_derived += other.rows_derived;
+        for (mine, theirs) in self.skipped.iter_mut().zip(other.skipped) {
+            *mine += theirs;
+        }
+        self.first_problem = match (self.first_problem, other.first_problem) {
+            (Some(mine), Some(theirs)) if theirs.1 < mine.1 => Some(theirs),
+            (mine, theirs) => mine.or(theirs),
+        };
+    }
+
+    /// Rows skipped for one reason.
+    pub fn skipped(&self, reason: SkipReason) -> u64 {
+        self.skipped[reason as usize]
+    }
+
+    /// All rows skipped.
+    pub fn rows_skipped(&self) -> u64 {
+        self.skipped.iter().sum()
+    }
+
+    /// Why and where the first row was skipped. Rows count from one, without the header.
+    pub fn first_problem(&self) -> Option<(SkipReason, u64)> {
+        self.first_problem
+    }
+
+    /// One line for people, or nothing if every row was used.
+    pub fn notice(&self) -> Option<String> {
+        let (reason, row_number) = self.first_problem?;
+        let counts: Vec<String> = SkipReason::ALL
+            .into_iter()
+            .filter(|&reason| self.skipped(reason) > 0)
+            .map(|reason| format!("{} {reason}", self.skipped(reason)))
+            .collect();
+        Some(format!(
+            "{} rows skipped ({}); the first is row {row_number}: {reason}",
+            self.rows_skipped(),
+            counts.join(", ")
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_notice_names_counts_and_the_first_row() {
+        let mut report = ImportReport::default();
+        assert_eq!(report.notice(), None);
+        report.skip(SkipReason::BadNumber, 7);
+        report.skip(SkipReason::MissingSize, 9);
+        report.skip(SkipReason::BadNumber, 11);
+        assert_eq!(
+            report.notice().as_deref(),
+            Some(
+                "3 rows skipped (2 a cell that must be a number is not, 1 no size); \
+                 the first is row 7: a cell that must be a number is not"
+            )
+        );
+    }
+}

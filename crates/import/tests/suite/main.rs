@@ -1,0 +1,7 @@
+//! Dump files of several ages, bad files, directories.
+
+mod bad_files;
+mod directories;
+mod fixtures;
+mod restored;
+mod support;

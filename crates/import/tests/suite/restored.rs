@@ -1,0 +1,97 @@
+//! What rows leave out is restored: ranges, pools of frees, heaps, who was really freed.
+
+use msmemscope_event::{AllocationInterface, Pool};
+use msmemscope_timeline::EventKind;
+
+use crate::support::{events, open_rows};
+
+#[test]
+fn blocks_alive_at_the_end_are_not_freed_by_their_closing_rows() {
+    let imported = open_rows(&[
+        r#"1,MALLOC,PTA,N/A,100,7,7,0,0x0000000000001000,"{allocation_id:1,addr:0x0000000000001000,size:10,used:10,total:99,owner:PTA@weight}",,"#,
+        r#"2,MALLOC,PTA,N/A,110,7,7,0,0x0000000000002000,"{allocation_id:2,addr:0x0000000000002000,size:20,used:30,total:99}",,"#,
+        r#"3,FREE,PTA,N/A,120,7,7,0,0x0000000000002000,"{allocation_id:2,addr:0x0000000000002000,size:20,shadow:true}",,"#,
+        r#"4,SYSTEM,STOP_TRACE,N/A,130,7,7,N/A,N/A,,,"#,
+        r#"5,FREE,PTA,N/A,140,7,7,0,0x0000000000001000,"{allocation_id:1,addr:0x0000000000001000,size:10,shadow:true}",,"#,
+    ]);
+    assert_eq!((imported.report.rows_used, imported.report.rows_derived), (4, 1));
+    let (events, summary) = events(&imported.recordings[0]);
+    assert_eq!(summary.live_blocks, 1);
+    assert_eq!(imported.recordings[0].stated_owner(1), Some("PTA@weight"));
+    assert_eq!(imported.recordings[0].stated_owner(2), None);
+    let EventKind::Malloc(block) = &events[0].kind else { panic!("{events:?}") };
+    assert_eq!((block.used_bytes, block.total_bytes), (10, 99));
+}
+
+#[test]
+fn blocks_alive_before_the_start_are_told_as_such() {
+    let imported = open_rows(&[
+        r#"1,SYSTEM,START_TRACE,N/A,100,7,7,N/A,N/A,"{free:40,total:100}",,"#,
+        r#"2,MALLOC,HAL,N/A,100,7,7,0,0x0000000000001000,"{allocation_id:1,addr:0x0000000000001000,size:10,shadow:true}",,"#,
+        r#"3,MALLOC,HAL,N/A,105,7,7,0,0x0000000000002000,"{allocation_id:2,addr:0x0000000000002000,size:5,used:15}",,"#,
+    ]);
+    let (events, _) = events(&imported.recordings[0]);
+    let mallocs: Vec<(bool, u64)> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Malloc(block) => Some((block.shadow, block.used_bytes)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(mallocs, [(true, 10), (false, 15)]);
+    let card = events.iter().find_map(|event| match event.kind {
+        EventKind::StartTrace { card } => card,
+        _ => None,
+    });
+    assert_eq!(card, Some((40, 100)));
+}
+
+#[test]
+fn frees_find_blocks_whose_rows_say_more() {
+    let imported = open_rows(&[
+        r#"1,MALLOC,HAL,N/A,1,7,7,0,0x10,"{size:10,page_type:huge,alloc_type:create}",,"#,
+        r#"2,MALLOC,PTA,N/A,2,7,7,0,0x20,"{size:20,owner:PTA_WORKSPACE}",,"#,
+        r#"3,MALLOC,ATB,N/A,3,7,7,0,0x30,"{size:30}",,"#,
+        r#"4,FREE,HAL,N/A,4,7,7,0,0x10,"{size:10}",,"#,
+        r#"5,FREE,PTA,N/A,5,7,7,0,0x20,"{size:20}",,"#,
+        r#"6,FREE,ATB,N/A,6,7,7,0,0x30,"{size:30}",,"#,
+    ]);
+    let (events, summary) = events(&imported.recordings[0]);
+    assert_eq!((summary.unknown_free_count(), summary.live_blocks, summary.regions_without_heap), (0, 0, 0));
+    let EventKind::Malloc(block) = &events[0].kind else { panic!() };
+    assert_eq!(block.properties.interface, AllocationInterface::Create);
+    let EventKind::Free(block) = &events[4].kind else { panic!("{:?}", events[4]) };
+    assert_eq!(block.properties.pool, Pool::PytorchWorkspace);
+}
+
+#[test]
+fn range_ends_close_the_range_they_belong_to() {
+    let imported = open_rows(&[
+        r#"1,MSTX,Range_start,"step start",1,7,7,0,N/A,,,"#,
+        r#"2,MSTX,Range_start,"inner",2,7,7,0,N/A,,,"#,
+        r#"3,MSTX,Range_end,"",3,7,7,0,N/A,,,"#,
+        r#"4,MALLOC,PTA,N/A,4,7,7,0,0x20,"{size:20}",,"#,
+        r#"5,MSTX,Range_end,"",5,7,7,0,N/A,,,"#,
+        r#"6,MSTX,Range_start,"step start",6,7,7,0,N/A,,,"#,
+    ]);
+    let (events, summary) = events(&imported.recordings[0]);
+    assert_eq!(summary.steps, 2);
+    let malloc = events.iter().find(|event| matches!(event.kind, EventKind::Malloc(_))).unwrap();
+    assert_eq!(malloc.step, 1, "the inner range did not end the step");
+}
+
+#[test]
+fn stacks_over_several_lines_are_kept_whole() {
+    let imported = open_rows(&[
+        "1,MALLOC,PTA,N/A,1,7,7,0,0x10,\"{size:10}\",\"/a/train.py(12): step\n/a/train.py(40): <module>\n\",\"lib.so(f+0x1) [0x5]\n\"",
+        "2,MALLOC,PTA,N/A,2,7,7,0,0x20,\"{size:10}\",\"NA\",",
+    ]);
+    let recording = &imported.recordings[0];
+    let (events, _) = events(recording);
+    assert_eq!(
+        recording.stated_stack(events[0].python_stack),
+        Some("/a/train.py(12): step\n/a/train.py(40): <module>")
+    );
+    assert_eq!(recording.stated_stack(events[0].native_stack), Some("lib.so(f+0x1) [0x5]"));
+    assert!(!events[1].python_stack.is_some());
+}
