@@ -3,10 +3,12 @@
 //! * [`row`]: what a row says, once for all formats.
 //! * [`csv`] and [`sqlite`]: how a row is stored.
 //! * [`finish`]: from the directory of a recorded process to its files.
+//! * [`insight`]: checks that a database will load in MindStudio Insight.
 
 pub mod csv;
 pub mod files;
 pub mod finish;
+pub mod insight;
 pub mod log;
 pub mod row;
 pub mod sqlite;

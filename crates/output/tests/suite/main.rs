@@ -1,5 +1,7 @@
 //! Tests of the written files, from traces made with the real trace writer.
 
+mod contract;
 mod finishing;
 mod golden;
+mod identity;
 mod support;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use msmemscope_event::{Device, Fact, StackId, StringId};
-use msmemscope_output::{FinishOptions, FinishReport, finish};
+use msmemscope_output::{FinishOptions, FinishReport, finish, insight};
 use msmemscope_trace::TRACE_FILE_NAME;
 use msmemscope_trace::writer::{Chunk, ProcessIdentity, TraceFile};
 
@@ -75,7 +75,19 @@ impl Recording {
         self
     }
 
+    /// Finishes the recording; every database must pass the checker.
     pub fn finish(&self, options: &FinishOptions<'_>) -> FinishReport {
+        let report = self.finish_unchecked(options);
+        for file in report.files.iter().filter(|file| file.path.extension().is_some_and(|known| known == "db")) {
+            let check = insight::check(&file.path);
+            assert!(check.is_clean(), "{}: {:#?}", file.path.display(), check.violations);
+            assert!(!check.altered_by_insight);
+            assert_eq!(check.rows, file.rows);
+        }
+        report
+    }
+
+    pub fn finish_unchecked(&self, options: &FinishOptions<'_>) -> FinishReport {
         finish(self.path(), options, &mut |_, _| {}).expect("finish")
     }
 
