@@ -1,17 +1,39 @@
-# Doors of the project. `make` alone shows them.
+# Doors of the project. `make` alone shows them. Every door sets up what it needs by itself.
 
 CARGO ?= cargo
+RELEASE := target/release
+STANDIN := target/standin
 STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl standin-mstx
 
-.PHONY: help standin test-standin
+.PHONY: help build standin demo test test-fast test-standin lint
 
 help:
-	@echo "make standin       build the stand-in Ascend device into target/standin"
-	@echo "make test-standin  test the stand-in device with C programs"
+	@echo "make build         build the program and its libraries into $(RELEASE)"
+	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
+	@echo "make test          everything below"
+	@echo "make test-fast     formatting, lints, Rust and C tests"
+	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
+
+build:
+	$(CARGO) build --release --workspace
 
 standin:
 	$(CARGO) build --release $(addprefix -p ,$(STANDIN_PACKAGES))
-	scripts/standin-install target/release target/standin
+	scripts/standin-install $(RELEASE) $(STANDIN)
+
+demo: build standin
+	@scripts/demo
+
+test: test-fast
+
+# The tests run the release libraries inside C programs, on the stand-in device.
+test-fast: lint build standin
+	$(CARGO) test --workspace
 
 test-standin: standin
 	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-testing
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) check --workspace --target aarch64-unknown-linux-gnu

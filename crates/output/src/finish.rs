@@ -201,6 +201,11 @@ pub struct FinishReport {
     pub notes: Vec<String>,
 }
 
+/// Whether the results of a recording whose process has ended are written.
+pub fn is_finished(directory: &Path) -> bool {
+    Manifest::read(directory).is_some_and(|manifest| manifest.complete)
+}
+
 /// Finishes the recording in the directory of a process. `progress` is told records done and all
 /// records from time to time.
 pub fn finish(

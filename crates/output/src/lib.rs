@@ -20,6 +20,6 @@ mod pipeline;
 mod python_trace;
 mod text;
 
-pub use finish::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish};
+pub use finish::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish, is_finished};
 pub use row::{BlockNotes, NoNotes, Row, RowContext};
 pub use stacks::StackFormatter;

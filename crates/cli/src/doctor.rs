@@ -1,0 +1,218 @@
+//! `msmemscope doctor [-- program]`: explains what would not be recorded here, and why.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::libraries::{self, PRELOAD_LIBRARIES, RECORDER};
+
+/// One thing that was looked at.
+struct Finding {
+    fine: bool,
+    text: String,
+    advice: &'static str,
+}
+
+/// Looks at everything and reports; the flag says whether all is well.
+pub fn examine(program: &[OsString]) -> (String, bool) {
+    let mut findings = Vec::new();
+    examine_libraries(&mut findings);
+    examine_environment(&mut findings);
+    if let Some(name) = program.first() {
+        examine_program(name, &mut findings);
+    }
+    let mut report = String::new();
+    for finding in &findings {
+        let mark = if finding.fine { "ok  " } else { "LOOK" };
+        let _ = writeln!(report, "{mark}  {}", finding.text);
+        if !finding.fine {
+            let _ = writeln!(report, "      {}", finding.advice);
+        }
+    }
+    let all_fine = findings.iter().all(|finding| finding.fine);
+    let conclusion = if all_fine {
+        "Nothing stands in the way of a complete recording."
+    } else {
+        "Lines marked LOOK say what may be missing from a recording."
+    };
+    let _ = writeln!(report, "\n{conclusion}");
+    (report, all_fine)
+}
+
+fn fine(text: String) -> Finding {
+    Finding { fine: true, text, advice: "" }
+}
+
+fn suspicious(text: String, advice: &'static str) -> Finding {
+    Finding { fine: false, text, advice }
+}
+
+fn examine_libraries(findings: &mut Vec<Finding>) {
+    let directory = match libraries::library_directory() {
+        Ok(directory) => directory,
+        Err(problem) => {
+            findings.push(suspicious(problem, "Nothing can be recorded. Install msmemscope again."));
+            return;
+        }
+    };
+    findings.push(fine(format!("{RECORDER} is in {}", directory.display())));
+    for name in PRELOAD_LIBRARIES.iter().filter(|name| !directory.join(name).is_file()) {
+        findings.push(suspicious(
+            format!("{name} is missing"),
+            "Only recording by hand with that name in LD_PRELOAD is affected.",
+        ));
+    }
+    if directory.as_os_str().as_bytes().iter().any(|&byte| byte == b':' || byte.is_ascii_whitespace()) {
+        findings.push(suspicious(
+            format!("the path {} has a colon or white space in it", directory.display()),
+            "LD_PRELOAD cannot carry such a path. Install msmemscope elsewhere.",
+        ));
+    }
+}
+
+fn examine_environment(findings: &mut Vec<Finding>) {
+    match std::env::var_os("ASCEND_HOME_PATH") {
+        None => findings.push(suspicious(
+            "ASCEND_HOME_PATH is not set".to_owned(),
+            "torch_npu then sends no pool events (PTA). Source CANN's set_env.sh first.",
+        )),
+        Some(home) => {
+            let library = Path::new(&home).join("lib64/libms_tools_ext.so");
+            findings.push(if library.is_file() {
+                fine(format!("{} is there", library.display()))
+            } else {
+                suspicious(
+                    format!("{} is missing", library.display()),
+                    "torch_npu then sends no pool events (PTA). Install CANN 8.2 or later.",
+                )
+            });
+        }
+    }
+    if let Some(path) = std::env::var_os("MSTX_INJECTION_PATH") {
+        findings.push(suspicious(
+            format!("MSTX_INJECTION_PATH is set to {}", path.to_string_lossy()),
+            "Marks, steps and pool events go to that tool instead. Unset it while recording.",
+        ));
+    }
+    if let Some(preload) = std::env::var_os("LD_PRELOAD").filter(|preload| !preload.is_empty()) {
+        let missing = preload
+            .as_bytes()
+            .split(|byte| matches!(byte, b':' | b' '))
+            .filter(|entry| entry.contains(&b'/') && !Path::new(OsStr::from_bytes(entry)).exists())
+            .map(String::from_utf8_lossy)
+            .collect::<Vec<_>>();
+        findings.push(if missing.is_empty() {
+            fine(format!("LD_PRELOAD already has {}; it is kept behind ours", preload.to_string_lossy()))
+        } else {
+            suspicious(
+                format!("LD_PRELOAD names files that do not exist: {}", missing.join(", ")),
+                "The loader will complain about them in every process of the job.",
+            )
+        });
+    }
+}
+
+fn examine_program(name: &OsStr, findings: &mut Vec<Finding>) {
+    let Some(path) = find_program(name) else {
+        findings.push(suspicious(
+            format!("the program '{}' was not found", name.to_string_lossy()),
+            "Check its name and PATH.",
+        ));
+        return;
+    };
+    let Ok(metadata) = path.metadata() else { return };
+    if metadata.permissions().mode() & 0o111 == 0 {
+        findings.push(suspicious(format!("{} is not executable", path.display()), "Make it executable with chmod +x."));
+    }
+    // SAFETY: plain system call.
+    let foreign_setuid = metadata.mode() & 0o4000 != 0 && metadata.uid() != unsafe { libc::geteuid() };
+    if foreign_setuid || metadata.mode() & 0o2000 != 0 {
+        findings.push(suspicious(
+            format!("{} runs with other privileges (setuid or setgid)", path.display()),
+            "The loader ignores LD_PRELOAD for it, so nothing of it is recorded.",
+        ));
+    }
+    match std::fs::read(&path) {
+        Ok(bytes) => examine_image(&path, &bytes, findings),
+        Err(error) => findings.push(suspicious(
+            format!("{} cannot be read: {error}", path.display()),
+            "Whether it can be recorded is not known.",
+        )),
+    }
+}
+
+/// Machine number of the ELF files this recorder can be loaded into.
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u16 = 62;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u16 = 183;
+
+fn examine_image(path: &Path, bytes: &[u8], findings: &mut Vec<Finding>) {
+    let shown = path.display();
+    if bytes.starts_with(b"#!") {
+        let line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        findings.push(fine(format!("{shown} is a script ({})", String::from_utf8_lossy(line))));
+    } else if !bytes.starts_with(b"\x7fELF") || bytes.len() < 64 {
+        findings.push(suspicious(format!("{shown} is neither a program nor a script"), "It may not start at all."));
+    } else if bytes[4] != 2 || u16::from_le_bytes([bytes[18], bytes[19]]) != MACHINE {
+        findings.push(suspicious(
+            format!("{shown} is built for another machine"),
+            "The recorder cannot be loaded into it.",
+        ));
+    } else if has_interpreter(bytes) {
+        findings.push(fine(format!("{shown} is dynamically linked")));
+    } else {
+        findings.push(suspicious(
+            format!("{shown} is statically linked"),
+            "LD_PRELOAD has no effect on it; programs it starts are recorded.",
+        ));
+    }
+}
+
+/// Whether the program headers name a dynamic loader.
+fn has_interpreter(image: &[u8]) -> bool {
+    const PT_INTERP: u32 = 3;
+    let number = |offset: usize, length: usize| {
+        let bytes = image.get(offset..offset + length)?;
+        Some(bytes.iter().rev().fold(0usize, |number, &byte| number << 8 | usize::from(byte)))
+    };
+    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else { return false };
+    (0..count).any(|index| number(table.saturating_add(index * size), 4) == Some(PT_INTERP as usize))
+}
+
+/// The file a shell would run.
+fn find_program(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| path.is_file());
+    }
+    let search_path = std::env::var_os("PATH")?;
+    std::env::split_paths(&search_path).map(|directory| directory.join(name)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report_on(path: &Path) -> String {
+        let mut findings = Vec::new();
+        examine_program(path.as_os_str(), &mut findings);
+        findings.iter().map(|finding| format!("{} {}\n", finding.fine, finding.text)).collect()
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let script = home.path().join("script");
+        std::fs::write(&script, "#!/bin/sh\ntrue\n").expect("script");
+        assert!(report_on(&script).contains("false") && report_on(&script).contains("is not executable"));
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("mode");
+        assert!(report_on(&script).contains("is a script (#!/bin/sh)"));
+        let garbage = home.path().join("garbage");
+        std::fs::write(&garbage, "nothing").expect("file");
+        assert!(report_on(&garbage).contains("neither a program nor a script"));
+        assert!(report_on(Path::new("/bin/cat")).contains("true /bin/cat is dynamically linked"));
+        assert!(report_on(&home.path().join("absent")).contains("was not found"));
+    }
+}

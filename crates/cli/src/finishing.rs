@@ -1,0 +1,175 @@
+//! Turns recordings into results: with the settings they were recorded with, and a progress bar.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use msmemscope_config::{EventSet, LogLevel, Recording, Settings, SettingsChange, Variant, config_json};
+use msmemscope_event::{ProcessInfoKey, Severity};
+use msmemscope_output::{FinishOptions, FinishReport, Formats, finish};
+use msmemscope_timeline::{DeviceFilter, EventKinds, TimelineSettings};
+use msmemscope_trace::Trace;
+
+use crate::recordings::{RecordingDirectory, recordings_in};
+use crate::summary::{self, ProcessReport};
+use crate::terminal::Terminal;
+use crate::{FAILURE, Outcome, print};
+
+/// Recordings with fewer records are finished before a bar could be read.
+const RECORDS_WORTH_A_BAR: u64 = 200_000;
+
+/// Finishes one recording and gives the text that reports on it.
+pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<String, String> {
+    let (settings, command) = recorded_settings(recording, change)?;
+    let options = options(&settings, !recording.is_running());
+    let report = finish_with_bar(&recording.path, &options)?;
+    write_config(&recording.path, &settings);
+    let files: Vec<_> = report.files.iter().map(|file| file.path.clone()).collect();
+    let mut text = summary::render(&ProcessReport {
+        directory: &recording.path,
+        command,
+        summary: &report.summary,
+        completeness: &report.completeness,
+        files: &files,
+    });
+    for note in &report.notes {
+        text.push_str(&format!("Note: {note}\n"));
+    }
+    Ok(text)
+}
+
+/// Finishes recordings one after the other; reports and errors go to the terminal. Gives the number
+/// of recordings that could not be finished.
+pub fn finish_all(recordings: &[RecordingDirectory], change: &SettingsChange, terminal: &Terminal) -> usize {
+    let mut failures = 0;
+    for recording in recordings {
+        match finish_recording(recording, change) {
+            Ok(report) => terminal.block(&report),
+            Err(message) => {
+                failures += 1;
+                terminal.error(message);
+            }
+        }
+    }
+    failures
+}
+
+/// `finish` and `recover`: the results of the recordings in some directories. Recovering leaves out
+/// what has results already.
+pub fn finish_directories(
+    directories: &[OsString],
+    only_unfinished: bool,
+    change: &SettingsChange,
+    terminal: &Terminal,
+) -> Outcome {
+    let mut recordings = Vec::new();
+    for directory in directories {
+        let directory = Path::new(directory);
+        let found = recordings_in(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        if found.is_empty() {
+            return Err(format!("{}: no recording in this directory", directory.display()));
+        }
+        recordings.extend(found);
+    }
+    if only_unfinished {
+        recordings.retain(|recording| !recording.is_finished());
+    }
+    let mut report = String::new();
+    let mut failures = 0;
+    for recording in &recordings {
+        match finish_recording(recording, change) {
+            Ok(text) => report.push_str(&format!("{text}\n")),
+            Err(message) => {
+                failures += 1;
+                terminal.error(message);
+            }
+        }
+    }
+    if recordings.is_empty() {
+        report.push_str("Nothing to recover: every recording has its results.\n");
+    }
+    print(report.as_bytes())?;
+    Ok(if failures == 0 { 0 } else { FAILURE })
+}
+
+/// The settings a process was recorded with, changed as asked, and what the process was called as.
+fn recorded_settings(recording: &RecordingDirectory, change: &SettingsChange) -> Result<(Settings, String), String> {
+    let trace = Trace::open(&recording.trace_path())
+        .map_err(|error| format!("{}: {error}", recording.trace_path().display()))?;
+    let definitions = trace.definitions();
+    let recorded = definitions
+        .process_information(ProcessInfoKey::Settings)
+        .and_then(|text| Recording::from_environment(&String::from_utf8_lossy(text)).ok())
+        .map_or_else(|| Settings::defaults(Variant::Msmemscope), |recording| recording.settings);
+    let command = definitions.process_information(ProcessInfoKey::CommandLine).unwrap_or_default();
+    let words: Vec<_> = command.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+    let (settings, _) = change.apply_to(&recorded);
+    Ok((settings, words.join(" ").trim().to_owned()))
+}
+
+/// How the output crate is to finish, said in its words.
+fn options(settings: &Settings, process_ended: bool) -> FinishOptions<'static> {
+    let written = settings.events.written;
+    FinishOptions {
+        formats: Formats { csv: settings.data_formats.csv, database: settings.data_formats.db },
+        timeline: TimelineSettings {
+            devices: DeviceFilter {
+                all_npus: settings.devices.all_npus,
+                npus: (0..32).filter(|slot| settings.devices.npu_slots >> slot & 1 != 0).collect(),
+                host: settings.devices.cpu,
+            },
+            steps: settings.steps.iter().map(|&step| u64::from(step)).collect(),
+            kinds: EventKinds {
+                allocations: written.contains(EventSet::ALLOC),
+                frees: written.contains(EventSet::FREE),
+                launches: written.contains(EventSet::LAUNCH),
+                accesses: written.contains(EventSet::ACCESS),
+            },
+            process_ended,
+            step_source: None,
+        },
+        prefix: settings.variant.dump_name().trim_end_matches("_dump"),
+        program: settings.variant.program_name(),
+        owners: settings.analysis.contains(msmemscope_config::AnalysisSet::DECOMPOSE),
+        log_level: Some(match settings.log_level {
+            LogLevel::Debug => Severity::Debug,
+            LogLevel::Info => Severity::Information,
+            LogLevel::Warn => Severity::Warning,
+            LogLevel::Error => Severity::Error,
+        }),
+        ..FinishOptions::default()
+    }
+}
+
+fn finish_with_bar(directory: &Path, options: &FinishOptions<'_>) -> Result<FinishReport, String> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    let mut last_position = 0;
+    let report = finish(directory, options, &mut |done, total| {
+        if bar.is_hidden() && total >= RECORDS_WORTH_A_BAR && bar.length().is_none() {
+            let style = ProgressStyle::with_template("[msmemscope] writing results {bar:30} {percent:>3} %  {eta}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_length(total);
+            // Draws only if standard error is a terminal.
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        if done >= last_position + 10_000 {
+            last_position = done;
+            bar.set_position(done);
+        }
+    });
+    bar.finish_and_clear();
+    report.map_err(|error| error.to_string())
+}
+
+/// Writes the settings beside the results, as earlier versions did. Not being able to is no reason to
+/// call the recording unfinished.
+fn write_config(directory: &Path, settings: &Settings) {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(directory.join("config.json"));
+    if let Ok(mut file) = file {
+        let _ = file.write_all(config_json(settings, directory, false).as_bytes());
+    }
+}

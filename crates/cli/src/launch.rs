@@ -1,0 +1,70 @@
+//! Starts the job: the environment that brings the recorder into it and into all its descendants.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use msmemscope_config::{RECORDING_VARIABLE, Recording};
+
+use crate::signals::SignalGate;
+
+/// Why the job could not be started, with the exit status a shell would give.
+pub struct LaunchError {
+    /// 127 if there is no such program, 126 if it cannot be executed.
+    pub status: u8,
+    /// One line for the user.
+    pub message: String,
+}
+
+/// The value of `LD_PRELOAD`: the recorder first, then whatever the user had.
+pub fn preload_value(recorder: &Path, existing: Option<&OsStr>) -> OsString {
+    let mut value = recorder.as_os_str().to_owned();
+    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
+        value.push(":");
+        value.push(existing);
+    }
+    value
+}
+
+/// Starts the job with the recorder in front. The child gets the signal mask we were started with.
+pub fn launch(
+    program: &[OsString],
+    recorder: &Path,
+    recording: &Recording,
+    signals: &SignalGate,
+) -> Result<Child, LaunchError> {
+    let name = &program[0];
+    let mut command = Command::new(name);
+    command
+        .args(&program[1..])
+        .env("LD_PRELOAD", preload_value(recorder, std::env::var_os("LD_PRELOAD").as_deref()))
+        .env(RECORDING_VARIABLE, recording.to_environment());
+    let restore = signals.restorer();
+    // SAFETY: the closure only makes async-signal-safe system calls.
+    unsafe { command.pre_exec(move || restore.restore()) };
+    command.spawn().map_err(|error| explain(name, &error))
+}
+
+fn explain(name: &OsStr, error: &io::Error) -> LaunchError {
+    let name = name.to_string_lossy();
+    match error.kind() {
+        io::ErrorKind::NotFound => LaunchError { status: 127, message: format!("{name}: command not found") },
+        _ => LaunchError { status: 126, message: format!("{name}: cannot be executed: {error}") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_preloads_stay_behind_ours() {
+        let ours = Path::new("/lib64/libascend_kernel_hook.so");
+        let value = |existing: Option<&str>| preload_value(ours, existing.map(OsStr::new));
+        assert_eq!(value(None), "/lib64/libascend_kernel_hook.so");
+        assert_eq!(value(Some("")), "/lib64/libascend_kernel_hook.so");
+        assert_eq!(value(Some("/a.so:/b.so")), "/lib64/libascend_kernel_hook.so:/a.so:/b.so");
+    }
+}

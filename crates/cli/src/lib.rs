@@ -1,0 +1,109 @@
+//! The `msmemscope` program: parse, launch, supervise, finish, report.
+//!
+//! With a program in front all our text goes to standard error and the exit status is the job's;
+//! offline commands print their results to standard output. Our own errors exit with status 2.
+
+mod doctor;
+mod environment;
+mod finishing;
+mod information;
+mod launch;
+mod libraries;
+mod output_directory;
+mod recordings;
+mod run;
+mod signals;
+mod summary;
+mod supervise;
+mod terminal;
+mod units;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use msmemscope_config::{Command, Invocation, LogLevel, Settings, Variant, help, parse};
+
+use crate::terminal::Terminal;
+
+/// Exit status of our own errors.
+const FAILURE: u8 = 2;
+
+/// What a command may end with: a status, or one line that says what went wrong.
+type Outcome = Result<u8, String>;
+
+/// Runs the program with the arguments of this process.
+pub fn run(variant: Variant) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let terminal = Terminal::new(variant, Settings::defaults(variant).log_level);
+    let command = match parse(variant, &arguments) {
+        Ok(command) => command,
+        Err(error) => {
+            terminal.error(error);
+            return ExitCode::from(FAILURE);
+        }
+    };
+    match execute(variant, command, &terminal) {
+        Ok(status) => ExitCode::from(status),
+        Err(message) => {
+            terminal.error(message);
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
+    match command {
+        Command::Help(command) => print(help(variant, command).as_bytes()),
+        Command::Version => {
+            print(format!("{} version {}\n", variant.program_name(), env!("CARGO_PKG_VERSION")).as_bytes())
+        }
+        Command::Run { settings, program, notes } => {
+            let terminal = terminal.with_level(settings.log_level);
+            for note in notes {
+                terminal.warning(note);
+            }
+            run::run_job(settings, &program, &terminal)
+        }
+        Command::Compare { .. } => Err("comparing recordings is not available in this version".to_owned()),
+        Command::Other(invocation) => {
+            let level = invocation.change.log_level.unwrap_or(LogLevel::default());
+            offline(&invocation, &terminal.with_level(level))
+        }
+    }
+}
+
+fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
+    match invocation.command.name {
+        "env" => {
+            let lines = environment::shell_lines(
+                &libraries::library_directory()?,
+                std::env::var_os("LD_LIBRARY_PATH").as_deref(),
+                std::env::var_os("LD_PRELOAD").as_deref(),
+            );
+            print(&lines)
+        }
+        "doctor" => {
+            let (report, all_fine) = doctor::examine(&invocation.operands);
+            print(report.as_bytes())?;
+            Ok(u8::from(!all_fine))
+        }
+        "info" => information::show(&invocation.operands),
+        "finish" | "recover" => {
+            let only_unfinished = invocation.command.name == "recover";
+            finishing::finish_directories(&invocation.operands, only_unfinished, &invocation.change, terminal)
+        }
+        name => Err(format!("the command '{name}' is not available in this version")),
+    }
+}
+
+/// Prints a result. A reader that went away is no error.
+fn print(text: &[u8]) -> Outcome {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write the result: {error}"))
+        }
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,41 @@
+//! Finds what belongs to this program on disk: the recorder and its companions.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The recorder. torch_npu and MindSpore look for exactly this file name in `LD_PRELOAD`.
+pub const RECORDER: &str = "libascend_kernel_hook.so";
+
+/// All preload libraries, in the order the documentation names them.
+pub const PRELOAD_LIBRARIES: [&str; 5] =
+    ["libleaks_ascend_hal_hook.so", "libascend_mstx_hook.so", RECORDER, "libatb_abi_0_hook.so", "libatb_abi_1_hook.so"];
+
+/// Where the libraries may be, seen from the program: beside it (a build), installed, or in a wheel.
+const PLACES: [&str; 3] = [".", "../lib64", "../lib"];
+
+/// Directory of the preload libraries, without symbolic links.
+pub fn library_directory() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find my own program file: {error}"))?;
+    let program = program.canonicalize().unwrap_or(program);
+    let home = program.parent().unwrap_or(Path::new("/"));
+    PLACES
+        .iter()
+        .filter_map(|place| home.join(place).canonicalize().ok())
+        .find(|directory| directory.join(RECORDER).is_file())
+        .ok_or_else(|| format!("{RECORDER} is neither beside {} nor in ../lib64", program.display()))
+}
+
+/// Why a file or directory should not be trusted, if there is a reason.
+pub fn distrust_reason(path: &Path) -> io::Result<Option<&'static str>> {
+    let metadata = path.metadata()?;
+    // SAFETY: plain system call.
+    let user = unsafe { libc::geteuid() };
+    Ok(if metadata.uid() != user && metadata.uid() != 0 {
+        Some("belongs to another user")
+    } else if metadata.mode() & 0o022 != 0 {
+        Some("can be written by other users")
+    } else {
+        None
+    })
+}

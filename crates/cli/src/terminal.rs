@@ -1,0 +1,64 @@
+//! What people see on the terminal: one-line messages, colour only where it is shown.
+
+use std::io::{IsTerminal, Write};
+
+use msmemscope_config::{LogLevel, Variant};
+
+/// Writes messages to standard error, the way the log level asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminal {
+    variant: Variant,
+    level: LogLevel,
+    colour: bool,
+}
+
+impl Terminal {
+    /// Messages of at least `level` are shown.
+    pub fn new(variant: Variant, level: LogLevel) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term == "unknown" || term.is_empty());
+        let colour = std::io::stderr().is_terminal() && !dumb && std::env::var_os("NO_COLOR").is_none();
+        Self { variant, level, colour }
+    }
+
+    /// The same terminal at another level.
+    pub fn with_level(self, level: LogLevel) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Something failed.
+    pub fn error(&self, message: impl std::fmt::Display) {
+        self.line("31;1", "Error: ", &message);
+    }
+
+    /// Something is missing or suspicious.
+    pub fn warning(&self, message: impl std::fmt::Display) {
+        if self.level <= LogLevel::Warn {
+            self.line("33", "Warning: ", &message);
+        }
+    }
+
+    /// Worth knowing.
+    pub fn information(&self, message: impl std::fmt::Display) {
+        if self.level <= LogLevel::Info {
+            self.line("", "", &message);
+        }
+    }
+
+    /// A report of several lines, shown at every level but `error`.
+    pub fn block(&self, text: &str) {
+        if self.level <= LogLevel::Warn {
+            let _ = std::io::stderr().write_all(format!("\n{text}").as_bytes());
+        }
+    }
+
+    fn line(&self, colour: &str, kind: &str, message: &dyn std::fmt::Display) {
+        let program = self.variant.program_name();
+        let text = if self.colour && !colour.is_empty() {
+            format!("[{program}] \x1b[{colour}m{kind}\x1b[0m{message}\n")
+        } else {
+            format!("[{program}] {kind}{message}\n")
+        };
+        // Standard error may be closed; there is nobody left to tell.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
