@@ -249,11 +249,8 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let mut state = CodecState::new(0, 0);
         let mut rest = &bytes[..];
-        loop {
-            match codec::decode(&mut state, rest) {
-                Decoded::Record(_, taken_bytes) | Decoded::Damaged(taken_bytes) => rest = &rest[taken_bytes..],
-                Decoded::Torn => break,
-            }
+        while let Decoded::Record(_, taken_bytes) | Decoded::Damaged(taken_bytes) = codec::decode(&mut state, rest) {
+            rest = &rest[taken_bytes..];
         }
     }
 }
