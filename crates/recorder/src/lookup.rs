@@ -108,14 +108,15 @@ pub unsafe extern "C" fn dlsym() {
 }
 
 /// Who answers: the real `dlsym`, or [`answer`] for names with a hook. "The next one after me" is a
-/// question only the real one can answer, and whoever asks it is an interposer like us.
+/// question only the real one can answer, unless we are the only ones who could be found.
 unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char) -> Dlsym {
     let Some(real) = real_dlsym() else { return unanswered };
-    if name.is_null() || handle == libc::RTLD_NEXT {
+    if name.is_null() {
         return real;
     }
     // SAFETY: `dlsym` is passed C strings.
-    if hook_for(unsafe { CStr::from_ptr(name) }).is_some() { answer } else { real }
+    let Some(hook) = hook_for(unsafe { CStr::from_ptr(name) }) else { return real };
+    if handle == libc::RTLD_NEXT && hook.real.address().is_some() { real } else { answer }
 }
 
 unsafe extern "C" fn unanswered(_: *mut c_void, _: *const c_char) -> *mut c_void {

@@ -129,7 +129,7 @@ pub unsafe extern "C-unwind" fn heap_unregister(domain: *mut c_void, heap: *mut 
 pub unsafe extern "C-unwind" fn regions_register(domain: *mut c_void, batch: *const RegisterBatch) {
     let Some(pool) = pool_of(domain) else { return };
     let recording = state::records_blocks();
-    let monotonic_ns = if recording { thread::stamp() } else { 0 };
+    let mut monotonic_ns = if recording { thread::stamp() } else { 0 };
     // SAFETY: null or a message of the caller.
     let Some(batch) = (unsafe { batch.as_ref() }) else { return bad_message() };
     if batch.count > 0 && batch.ranges.is_null() {
@@ -149,6 +149,7 @@ pub unsafe extern "C-unwind" fn regions_register(domain: *mut c_void, batch: *co
         } else {
             thread::record(monotonic_ns, &Fact::Allocation { properties, address, size_bytes });
         }
+        monotonic_ns = thread::following_stamp();
     }
 }
 
@@ -168,7 +169,7 @@ pub unsafe extern "C-unwind" fn regions_unregister(domain: *mut c_void, batch: *
     if !state::records_blocks() {
         return;
     }
-    let monotonic_ns = thread::stamp();
+    let mut monotonic_ns = thread::stamp();
     // SAFETY: null or a message of the caller.
     let Some(batch) = (unsafe { batch.as_ref() }) else { return bad_message() };
     if batch.count > 0 && batch.references.is_null() {
@@ -187,6 +188,7 @@ pub unsafe extern "C-unwind" fn regions_unregister(domain: *mut c_void, batch: *
         } else {
             thread::record(monotonic_ns, &Fact::Free { properties, address: value });
         }
+        monotonic_ns = thread::following_stamp();
     }
 }
 

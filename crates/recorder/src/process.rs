@@ -381,7 +381,7 @@ fn make_directories(path: &Path) -> Result<(), i32> {
         Err(libc::ENOENT) => match path.parent() {
             Some(parent) => {
                 make_directories(parent)?;
-                make_directories(path)
+                make_directory(path)
             }
             None => Err(libc::ENOENT),
         },

@@ -72,6 +72,16 @@ pub fn stamp() -> u64 {
     })
 }
 
+/// The time of another event of the same message: right after the previous stamp of this thread.
+#[inline]
+pub fn following_stamp() -> u64 {
+    CONTEXT.with(|context| {
+        let stamp_ns = context.last_stamp_ns.get() + 1;
+        context.last_stamp_ns.set(stamp_ns);
+        stamp_ns
+    })
+}
+
 /// Writes down a fact that happens now.
 #[inline(always)]
 pub fn record_now(fact: &Fact<'_>) {

@@ -47,6 +47,8 @@ pub struct TraceFile {
     header: *mut u8,
     buffered: bool,
     largest_chunk_count: u32,
+    /// Chunks somebody has asked for; the header only counts those that exist.
+    next_chunk: AtomicU32,
 }
 
 // SAFETY: the header mapping is only touched through atomics after creation and lives as long as the process.
@@ -208,7 +210,7 @@ impl TraceFile {
         }
         let room_bytes = limit_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
         let largest_chunk_count = u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1);
-        let file = Self { path, header, buffered, largest_chunk_count };
+        let file = Self { path, header, buffered, largest_chunk_count, next_chunk: AtomicU32::new(0) };
         file.write_header_if_buffered(&descriptor)?;
         Ok(file)
     }
@@ -261,8 +263,8 @@ impl TraceFile {
 
     /// Hands out a fresh chunk for a thread.
     pub fn allocate_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
-        let allocated = self.header_u32(file_offset::CHUNKS_ALLOCATED);
-        let index = allocated
+        let index = self
+            .next_chunk
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
                 (count < self.largest_chunk_count).then_some(count + 1)
             })
@@ -280,6 +282,7 @@ impl TraceFile {
             store(base, chunk_offset::THREAD_ID, &thread_id.to_le_bytes());
             store(base, chunk_offset::MAGIC, &layout::CHUNK_MAGIC);
         }
+        self.header_u32(file_offset::CHUNKS_ALLOCATED).fetch_max(index + 1, Ordering::Relaxed);
         Ok(Chunk { base, used_bytes: CHUNK_HEADER_BYTES, state: CodecState::new(monotonic_ns, thread_id) })
     }
 

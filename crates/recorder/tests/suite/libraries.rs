@@ -1,0 +1,50 @@
+//! What each library shows to the loader: exactly the symbols it must, and where it finds the rest.
+
+use std::process::Command;
+
+use crate::support::{RECORDER, THIN, library, run};
+
+/// Names that a library exports.
+fn exported(name: &str) -> String {
+    let output = run(Command::new("nm").args(["-D", "--defined-only", "--format=posix"]).arg(library(name)));
+    assert!(output.status.success(), "{output:?}");
+    let mut lines: Vec<String> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| line.split(' ').take(2).collect::<Vec<_>>().join(" "))
+        .collect();
+    lines.sort();
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn dynamic_section(name: &str) -> String {
+    let output = run(Command::new("readelf").arg("-d").arg(library(name)));
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn exports_are_exactly_the_golden_ones() {
+    for (name, golden) in [
+        (RECORDER, include_str!("../golden/libascend_kernel_hook.txt")),
+        (THIN[0], include_str!("../golden/libleaks_ascend_hal_hook.txt")),
+        (THIN[1], include_str!("../golden/libascend_mstx_hook.txt")),
+        (THIN[2], include_str!("../golden/libatb_abi_0_hook.txt")),
+        (THIN[3], include_str!("../golden/libatb_abi_1_hook.txt")),
+    ] {
+        assert_eq!(exported(name), golden, "{name}");
+    }
+}
+
+#[test]
+fn libraries_have_their_names_and_stay_loaded() {
+    for name in THIN.iter().chain([&RECORDER]) {
+        let section = dynamic_section(name);
+        assert!(section.contains(&format!("Library soname: [{name}]")), "{section}");
+        assert!(section.contains("NODELETE"), "{section}");
+    }
+    for name in THIN {
+        let section = dynamic_section(name);
+        assert!(section.contains(&format!("Shared library: [{RECORDER}]")), "{section}");
+        assert!(section.contains("[$ORIGIN]"), "{section}");
+    }
+}

@@ -1,0 +1,11 @@
+//! The recorder in real processes: C programs on the stand-in device, with the library preloaded.
+//!
+//! They need `make standin` and a release build of the recorder and the thin libraries.
+
+mod exact;
+mod failures;
+mod hazards;
+mod kill;
+mod libraries;
+mod support;
+mod truth;
