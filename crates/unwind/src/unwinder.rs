@@ -1,0 +1,397 @@
+//! Taking stacks: the tables shared by all threads, and the loop that fills a thread's frames.
+
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+use msmemscope_event::{LossReason, ModuleId, StackId};
+
+use crate::dynamic_linker::ObjectFinder;
+use crate::intern::{Interned, StackHash, StackTable};
+use crate::modules::{Module, ModuleRegistry};
+use crate::registers::Registers;
+use crate::rule::{ModuleIndex, Rule, RuleKind};
+use crate::rule_table::{RuleTable, rule_key};
+use crate::stack_memory::StackMemory;
+use crate::walk::{Position, Step, step};
+
+/// Most frames a stack may have.
+pub const LARGEST_DEPTH: usize = 1000;
+
+/// The frame that stands for "further frames could not be found".
+pub const UNKNOWN_OUTER_FRAMES: u64 = 0;
+
+/// Frames of the recorder itself that may lie between its entry and the walk, and never more.
+const LARGEST_OWN_DEPTH: usize = 64;
+/// How many modules of the current walk are remembered as still loaded.
+const CHECKED_MODULES: usize = 8;
+/// Where the linker cannot be asked cheaply, every how many stacks it is asked.
+const POLLING_INTERVAL: u32 = 64;
+/// Index of the gaps between modules.
+const GAP: ModuleIndex = 0;
+
+/// Where new stacks and modules are written down.
+pub trait StackSink {
+    /// A stack that later events refer to. False if it could not be stored.
+    fn define_stack(&mut self, id: StackId, frames: &[u64]) -> bool;
+    /// A module that stacks defined from now on refer to.
+    fn define_module(&mut self, module: &ModuleDescription<'_>);
+    /// The module was unloaded.
+    fn module_gone(&mut self, id: ModuleId);
+}
+
+/// A module as it is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModuleDescription<'a> {
+    /// Its id.
+    pub id: ModuleId,
+    /// Lowest mapped address.
+    pub start_address: u64,
+    /// End of the mapping.
+    pub end_address: u64,
+    /// What to subtract from a run-time address to get an address of the file.
+    pub load_bias: u64,
+    /// Path.
+    pub path: &'a [u8],
+    /// Build id, empty if the file has none.
+    pub build_id: &'a [u8],
+}
+
+/// A stack that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The stack, or none.
+    pub stack: StackId,
+    /// What is missing, to be counted.
+    pub loss: Option<LossReason>,
+}
+
+/// What one thread needs to take stacks. About 12 KiB.
+pub struct ThreadState {
+    memory: StackMemory,
+    frames: [u64; LARGEST_DEPTH + 1],
+    length: usize,
+    stacks_until_poll: u32,
+}
+
+impl ThreadState {
+    /// The state of a thread that has taken no stack yet.
+    pub const fn new() -> Self {
+        Self { memory: StackMemory::new(), frames: [0; LARGEST_DEPTH + 1], length: 0, stacks_until_poll: 0 }
+    }
+
+    /// The frames of the last stack, innermost first.
+    pub fn frames(&self) -> &[u64] {
+        self.frames.get(..self.length).unwrap_or(&[])
+    }
+}
+
+impl Default for ThreadState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Takes stacks of the calling thread. Shared by all threads of the process.
+pub struct Unwinder {
+    rules: RuleTable,
+    stacks: StackTable,
+    modules: ModuleRegistry,
+    /// The module this code is in, whose innermost frames are not reported.
+    own_module: ModuleIndex,
+    /// Which life of the recording this is: one more after each fork.
+    life: AtomicU32,
+}
+
+/// Modules that were found to be loaded during the current walk.
+struct CheckedModules {
+    indices: [ModuleIndex; CHECKED_MODULES],
+    next: usize,
+}
+
+impl CheckedModules {
+    #[inline]
+    fn contains(&self, index: ModuleIndex) -> bool {
+        self.indices.contains(&index)
+    }
+
+    #[inline]
+    fn remember(&mut self, index: ModuleIndex) {
+        if let Some(slot) = self.indices.get_mut(self.next % CHECKED_MODULES) {
+            *slot = index;
+        }
+        self.next += 1;
+    }
+}
+
+impl Unwinder {
+    /// The unwinder of the process, made on first use. Nothing if there is no memory for it.
+    ///
+    /// Making it looks two names up in the dynamic linker, so a recorder does it before it is
+    /// called from strange places.
+    #[inline]
+    pub fn global() -> Option<&'static Self> {
+        static GLOBAL: AtomicPtr<Unwinder> = AtomicPtr::new(core::ptr::null_mut());
+        // SAFETY: the pointer is null or a leaked box.
+        unsafe { GLOBAL.load(Acquire).as_ref() }.or_else(|| Self::make_global(&GLOBAL))
+    }
+
+    #[cold]
+    fn make_global(global: &AtomicPtr<Self>) -> Option<&'static Self> {
+        // Threads that come here at the same time do not wait for each other: the first one wins.
+        let made = Box::into_raw(Box::new(Self::new()?));
+        let winner = match global.compare_exchange(core::ptr::null_mut(), made, AcqRel, Acquire) {
+            Ok(_) => made,
+            Err(winner) => winner,
+        };
+        // SAFETY: a leaked box.
+        unsafe { winner.as_ref() }
+    }
+
+    /// An unwinder of its own. The tables are never freed.
+    pub fn new() -> Option<Self> {
+        Self::with_finder(ObjectFinder::new())
+    }
+
+    /// An unwinder that finds modules as on C libraries before glibc 2.35: by walking all of them now
+    /// and then.
+    pub fn with_linker_walk() -> Option<Self> {
+        Self::with_finder(None)
+    }
+
+    fn with_finder(finder: Option<ObjectFinder>) -> Option<Self> {
+        let modules = ModuleRegistry::new(finder);
+        let here = Registers::here().program_counter;
+        let own_module = modules.find_or_load(here, |_| ()).map_or(GAP, |module| module.index);
+        Some(Self {
+            rules: RuleTable::new()?,
+            stacks: StackTable::new()?,
+            modules,
+            own_module,
+            life: AtomicU32::new(1),
+        })
+    }
+
+    /// Forgets what was written down, so that all of it is written again: for the child of a fork,
+    /// which has a trace of its own. No other thread may take stacks meanwhile.
+    pub fn restart(&self) {
+        self.modules.unlock_after_fork();
+        self.stacks.clear();
+        self.life.fetch_add(1, Relaxed);
+    }
+
+    /// Takes the stack of the caller. Frames of the library this code is linked into are left out at
+    /// the inner end. errno may change.
+    #[inline(always)]
+    pub fn capture(&self, depth: usize, thread: &mut ThreadState, sink: &mut dyn StackSink) -> Capture {
+        let registers = Registers::here();
+        // SAFETY: these are the registers of this thread at this place, and this call returns before
+        // the frame is left.
+        unsafe { self.capture_from(&registers, depth, thread, sink) }
+    }
+
+    /// Takes the stack from given registers.
+    ///
+    /// # Safety
+    /// The registers are those of the calling thread at a place it has not returned from, and
+    /// `thread` is used by this thread only.
+    pub unsafe fn capture_from(
+        &self,
+        registers: &Registers,
+        depth: usize,
+        thread: &mut ThreadState,
+        sink: &mut dyn StackSink,
+    ) -> Capture {
+        if depth == 0 {
+            return Capture { stack: StackId::NONE, loss: None };
+        }
+        if self.modules.needs_polling() {
+            self.poll(thread, sink);
+        }
+        let (cut, signature) = self.walk(*registers, depth.min(LARGEST_DEPTH), thread, sink);
+        if thread.length == 0 {
+            return Capture { stack: StackId::NONE, loss: Some(LossReason::StackMissing) };
+        }
+        let loss = cut.then_some(LossReason::StackCut);
+        let hash = StackHash::of(thread.frames(), signature);
+        match self.stacks.intern(hash) {
+            Interned::Known(id) => Capture { stack: StackId(id), loss },
+            Interned::New { id, slot } => {
+                let stored = sink.define_stack(StackId(id), thread.frames());
+                let id = if stored { id } else { 0 };
+                self.stacks.publish(slot, hash, id);
+                Capture { stack: StackId(id), loss: if stored { loss } else { Some(LossReason::StackMissing) } }
+            }
+            Interned::Twin(id) => {
+                let stored = sink.define_stack(StackId(id), thread.frames());
+                let stack = if stored { StackId(id) } else { StackId::NONE };
+                Capture { stack, loss: if stored { loss } else { Some(LossReason::StackMissing) } }
+            }
+            Interned::Full => Capture { stack: StackId::NONE, loss: Some(LossReason::TableFull) },
+        }
+    }
+
+    /// Fills the frames of the thread. Returns whether frames were left out and a number that sums up
+    /// the modules the frames lie in.
+    #[inline]
+    fn walk(
+        &self,
+        registers: Registers,
+        depth: usize,
+        thread: &mut ThreadState,
+        sink: &mut dyn StackSink,
+    ) -> (bool, u64) {
+        let ThreadState { memory, frames, length, .. } = thread;
+        *length = 0;
+        memory.begin(registers.stack_pointer);
+        let mut checked = CheckedModules { indices: [ModuleIndex::MAX; CHECKED_MODULES], next: 0 };
+        let mut current = ModuleIndex::MAX;
+        let mut signature = 0_u64;
+        let mut position = Position::new(registers);
+        let mut skipping = self.own_module != GAP;
+        // Frames found by guessing count only once a real frame is found behind them.
+        let mut guessed = false;
+        let mut confirmed = 0;
+        let mut outcome = Step::Lost;
+        let mut cut = false;
+        for _ in 0..depth + LARGEST_OWN_DEPTH {
+            let (address, exact) = (position.registers.program_counter, position.exact);
+            let (mut rule, mut module) = match self.rules.get(rule_key(address, exact)) {
+                Some(packed) => Rule::unpack(packed),
+                None => self.work_out(address, exact, sink),
+            };
+            if module != current {
+                if module == GAP || !checked.contains(module) {
+                    (rule, module) = self.check(rule, module, address, exact, sink);
+                    checked.remember(module);
+                }
+                current = module;
+                signature = (signature.rotate_left(7) ^ u64::from(module)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+            if !(skipping && module == self.own_module) {
+                skipping = false;
+                if *length == depth {
+                    cut = true;
+                    break;
+                }
+                if let Some(slot) = frames.get_mut(*length) {
+                    *slot = address;
+                    *length += 1;
+                }
+                guessed &= rule.kind == RuleKind::NoInformation;
+                if !guessed {
+                    confirmed = *length;
+                }
+            }
+            guessed |= rule.kind == RuleKind::NoInformation;
+            outcome = step(&rule, &mut position, memory);
+            if outcome != Step::Next {
+                break;
+            }
+        }
+        if !cut {
+            *length = confirmed;
+            if outcome != Step::End && confirmed > 0 {
+                // There is room: depth is at most one less than the length of the array.
+                if let Some(slot) = frames.get_mut(confirmed) {
+                    *slot = UNKNOWN_OUTER_FRAMES;
+                    *length += 1;
+                }
+            }
+        }
+        (cut, signature)
+    }
+
+    /// Works out a rule that is not in the table.
+    #[cold]
+    fn work_out(&self, address: u64, exact: bool, sink: &mut dyn StackSink) -> (Rule, ModuleIndex) {
+        let (rule, module) = match self.modules.find_or_load(address, |module| self.report_gone(module, sink)) {
+            Some(module) => (module.rule(address, exact), module.index),
+            None => (Rule::plain(RuleKind::NoInformation), GAP),
+        };
+        // A gap may be filled by a module that is not known yet, which only a cheap linker would tell.
+        if (module != GAP || !self.modules.needs_polling())
+            && let Some(packed) = rule.pack(module)
+        {
+            self.rules.put(rule_key(address, exact), packed);
+        }
+        (rule, module)
+    }
+
+    /// Makes sure that a rule belongs to what is loaded at an address now.
+    #[inline]
+    fn check(
+        &self,
+        rule: Rule,
+        index: ModuleIndex,
+        address: u64,
+        exact: bool,
+        sink: &mut dyn StackSink,
+    ) -> (Rule, ModuleIndex) {
+        if index == GAP && self.modules.is_gap(address) {
+            return (rule, index);
+        }
+        match self.modules.get(index) {
+            Some(module) if self.modules.is_current(module, address) => {
+                if module.defined_in.load(Relaxed) != self.life.load(Relaxed) {
+                    self.define(module, sink);
+                }
+                (rule, index)
+            }
+            stale => self.replace(stale, address, exact, sink),
+        }
+    }
+
+    /// Works a rule out anew because its module was unloaded.
+    #[cold]
+    fn replace(
+        &self,
+        stale: Option<&'static Module>,
+        address: u64,
+        exact: bool,
+        sink: &mut dyn StackSink,
+    ) -> (Rule, ModuleIndex) {
+        if let Some(module) = stale.filter(|module| module.mark_gone()) {
+            self.report_gone(module, sink);
+        }
+        let (rule, index) = self.work_out(address, exact, sink);
+        if let Some(module) = self.modules.get(index) {
+            self.define(module, sink);
+        }
+        (rule, index)
+    }
+
+    /// Writes a module down once per life of the recording.
+    #[cold]
+    fn define(&self, module: &Module, sink: &mut dyn StackSink) {
+        let life = self.life.load(Relaxed);
+        if module.defined_in.swap(life, AcqRel) != life {
+            sink.define_module(&ModuleDescription {
+                id: ModuleId(u32::from(module.index)),
+                start_address: module.start,
+                end_address: module.end,
+                load_bias: module.load_bias,
+                path: &module.path,
+                build_id: &module.build_id,
+            });
+        }
+    }
+
+    fn report_gone(&self, module: &Module, sink: &mut dyn StackSink) {
+        if module.defined_in.load(Relaxed) == self.life.load(Relaxed) {
+            sink.module_gone(ModuleId(u32::from(module.index)));
+        }
+    }
+
+    /// Looks for unloaded modules now and then.
+    fn poll(&self, thread: &mut ThreadState, sink: &mut dyn StackSink) {
+        match thread.stacks_until_poll.checked_sub(1) {
+            Some(left) => thread.stacks_until_poll = left,
+            None => {
+                thread.stacks_until_poll = POLLING_INTERVAL;
+                self.modules.changed_modules(|module| self.report_gone(module, sink));
+            }
+        }
+    }
+}

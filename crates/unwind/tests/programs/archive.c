@@ -1,0 +1,3 @@
+/* The archive unit of random_calls.c. */
+#define PREFIX archive
+#include "functions.h"
