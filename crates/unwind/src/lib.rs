@@ -16,8 +16,6 @@
 mod dynamic_linker;
 mod elf;
 mod expression;
-mod intern;
-mod mapping;
 mod modules;
 mod registers;
 mod rule;

@@ -5,7 +5,7 @@
 //! same place gets its old record.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 use std::ffi::CString;
@@ -43,8 +43,8 @@ pub(crate) struct Module {
     link_map: AtomicU64,
     witness: Witness,
     gone: AtomicBool,
-    /// In which life of the recording the module was written down; zero is never.
-    pub defined_in: AtomicU32,
+    /// In which generation of the recording the module was written down; zero is never.
+    pub defined_in: AtomicU64,
 }
 
 /// What tells one build of a module from another by looking at the loaded image.
@@ -161,7 +161,8 @@ pub(crate) struct ModuleRegistry {
     finder: Option<ObjectFinder>,
     modules: Box<[AtomicPtr<Module>]>,
     count: AtomicUsize,
-    loading: AtomicBool,
+    /// The process whose thread is adding a record; zero if none is.
+    loading: AtomicI32,
     seen_loaded: AtomicU64,
     seen_unloaded: AtomicU64,
 }
@@ -174,7 +175,7 @@ impl ModuleRegistry {
             finder,
             modules: (0..slots).map(|_| AtomicPtr::new(core::ptr::null_mut())).collect(),
             count: AtomicUsize::new(1),
-            loading: AtomicBool::new(false),
+            loading: AtomicI32::new(0),
             seen_loaded: AtomicU64::new(0),
             seen_unloaded: AtomicU64::new(0),
         }
@@ -261,15 +262,19 @@ impl ModuleRegistry {
             return None;
         }
         let module = known().or_else(|| self.load(address, report));
-        self.loading.store(false, Release);
+        self.loading.store(0, Release);
         module
     }
 
     /// Takes the right to add records. Waits for another thread, but not for ever: that thread might
     /// in turn wait for a lock this thread holds.
     fn lock(&self) -> bool {
+        // SAFETY: asks for a number.
+        let process = unsafe { libc::getpid() };
         for _ in 0..LARGEST_WAIT_ROUNDS {
-            if self.loading.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
+            let holder = self.loading.load(Relaxed);
+            // A thread of the parent does not exist in the child of a fork.
+            if holder != process && self.loading.compare_exchange(holder, process, Acquire, Relaxed).is_ok() {
                 return true;
             }
             let pause = libc::timespec { tv_sec: 0, tv_nsec: WAIT_ROUND_NS };
@@ -277,11 +282,6 @@ impl ModuleRegistry {
             unsafe { libc::nanosleep(&pause, core::ptr::null_mut()) };
         }
         false
-    }
-
-    /// Frees the right to add records that a thread held which does not exist after a fork.
-    pub fn unlock_after_fork(&self) {
-        self.loading.store(false, Release);
     }
 
     fn load(&self, address: u64, mut report: impl FnMut(&Module)) -> Option<&'static Module> {
@@ -414,7 +414,7 @@ fn make_module(index: ModuleIndex, object: LoadedObject) -> Option<Module> {
         link_map: AtomicU64::new(object.link_map),
         witness,
         gone: AtomicBool::new(false),
-        defined_in: AtomicU32::new(0),
+        defined_in: AtomicU64::new(0),
     })
 }
 

@@ -6,8 +6,6 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::mapping::anonymous_words;
-
 const LINE_COUNT_BITS: u32 = 14;
 const SLOTS_PER_LINE: usize = 4;
 const WORDS_PER_LINE: usize = SLOTS_PER_LINE * 2;
@@ -26,7 +24,17 @@ pub(crate) fn rule_key(address: u64, exact: bool) -> u64 {
 impl RuleTable {
     /// An empty table, if there is memory.
     pub fn new() -> Option<Self> {
-        anonymous_words(WORDS_PER_LINE << LINE_COUNT_BITS).map(|words| Self { words })
+        let word_count = WORDS_PER_LINE << LINE_COUNT_BITS;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
+        let address =
+            unsafe { libc::mmap(core::ptr::null_mut(), word_count * size_of::<AtomicU64>(), protection, flags, -1, 0) };
+        if address == libc::MAP_FAILED {
+            return None;
+        }
+        // SAFETY: the mapping is zeroed, aligned, `word_count` words long and never unmapped.
+        Some(Self { words: unsafe { core::slice::from_raw_parts(address.cast::<AtomicU64>(), word_count) } })
     }
 
     #[inline]

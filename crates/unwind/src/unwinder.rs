@@ -1,14 +1,14 @@
 //! Taking stacks: the tables shared by all threads, and the loop that fills a thread's frames.
 
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32,
+    AtomicPtr,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
 use msmemscope_event::{LossReason, ModuleId, StackId};
+use msmemscope_intern::{Hasher, InternTable, Interned, Key};
 
 use crate::dynamic_linker::ObjectFinder;
-use crate::intern::{Interned, StackHash, StackTable};
 use crate::modules::{Module, ModuleRegistry};
 use crate::registers::Registers;
 use crate::rule::{ModuleIndex, Rule, RuleKind};
@@ -28,12 +28,15 @@ const LARGEST_OWN_DEPTH: usize = 64;
 const CHECKED_MODULES: usize = 8;
 /// Where the linker cannot be asked cheaply, every how many stacks it is asked.
 const POLLING_INTERVAL: u32 = 64;
+/// Room for 393,216 stacks in 8 MiB, touched as needed.
+const STACK_SLOT_BITS: u32 = 19;
 /// Index of the gaps between modules.
 const GAP: ModuleIndex = 0;
 
 /// Where new stacks and modules are written down.
 pub trait StackSink {
-    /// A stack that later events refer to. False if it could not be stored.
+    /// A stack that later events refer to. False if it could not be stored. Threads that meet a new
+    /// stack at the same time may define it twice, in the same way.
     fn define_stack(&mut self, id: StackId, frames: &[u64]) -> bool;
     /// A module that stacks defined from now on refer to.
     fn define_module(&mut self, module: &ModuleDescription<'_>);
@@ -96,12 +99,26 @@ impl Default for ThreadState {
 /// Takes stacks of the calling thread. Shared by all threads of the process.
 pub struct Unwinder {
     rules: RuleTable,
-    stacks: StackTable,
+    /// Ids of stacks; empty again in the child of a fork, whose trace lacks them.
+    stacks: InternTable,
     modules: ModuleRegistry,
     /// The module this code is in, whose innermost frames are not reported.
     own_module: ModuleIndex,
-    /// Which life of the recording this is: one more after each fork.
-    life: AtomicU32,
+}
+
+/// What a stack is recognised by: its frames, and a number that sums up their modules.
+#[inline]
+fn stack_key(frames: &[u64], signature: u64) -> Key {
+    let mut hasher = Hasher::new();
+    hasher.add(signature, frames.len() as u64);
+    let (pairs, rest) = frames.as_chunks::<2>();
+    for [inner, outer] in pairs {
+        hasher.add(*inner, *outer);
+    }
+    for frame in rest {
+        hasher.add(*frame, 0);
+    }
+    hasher.finish(frames.len() as u64)
 }
 
 /// Modules that were found to be loaded during the current walk.
@@ -164,21 +181,7 @@ impl Unwinder {
         let modules = ModuleRegistry::new(finder);
         let here = Registers::here().program_counter;
         let own_module = modules.find_or_load(here, |_| ()).map_or(GAP, |module| module.index);
-        Some(Self {
-            rules: RuleTable::new()?,
-            stacks: StackTable::new()?,
-            modules,
-            own_module,
-            life: AtomicU32::new(1),
-        })
-    }
-
-    /// Forgets what was written down, so that all of it is written again: for the child of a fork,
-    /// which has a trace of its own. No other thread may take stacks meanwhile.
-    pub fn restart(&self) {
-        self.modules.unlock_after_fork();
-        self.stacks.clear();
-        self.life.fetch_add(1, Relaxed);
+        Some(Self { rules: RuleTable::new()?, stacks: InternTable::new(STACK_SLOT_BITS)?, modules, own_module })
     }
 
     /// Takes the stack of the caller. Frames of the library this code is linked into are left out at
@@ -214,19 +217,14 @@ impl Unwinder {
             return Capture { stack: StackId::NONE, loss: Some(LossReason::StackMissing) };
         }
         let loss = cut.then_some(LossReason::StackCut);
-        let hash = StackHash::of(thread.frames(), signature);
-        match self.stacks.intern(hash) {
+        match self.stacks.intern(stack_key(thread.frames(), signature)) {
             Interned::Known(id) => Capture { stack: StackId(id), loss },
             Interned::New { id, slot } => {
-                let stored = sink.define_stack(StackId(id), thread.frames());
-                let id = if stored { id } else { 0 };
-                self.stacks.publish(slot, hash, id);
-                Capture { stack: StackId(id), loss: if stored { loss } else { Some(LossReason::StackMissing) } }
-            }
-            Interned::Twin(id) => {
-                let stored = sink.define_stack(StackId(id), thread.frames());
-                let stack = if stored { StackId(id) } else { StackId::NONE };
-                Capture { stack, loss: if stored { loss } else { Some(LossReason::StackMissing) } }
+                if !sink.define_stack(StackId(id), thread.frames()) {
+                    return Capture { stack: StackId::NONE, loss: Some(LossReason::StackMissing) };
+                }
+                self.stacks.publish(slot);
+                Capture { stack: StackId(id), loss }
             }
             Interned::Full => Capture { stack: StackId::NONE, loss: Some(LossReason::TableFull) },
         }
@@ -334,7 +332,7 @@ impl Unwinder {
         }
         match self.modules.get(index) {
             Some(module) if self.modules.is_current(module, address) => {
-                if module.defined_in.load(Relaxed) != self.life.load(Relaxed) {
+                if module.defined_in.load(Relaxed) != self.stacks.generation() {
                     self.define(module, sink);
                 }
                 (rule, index)
@@ -362,11 +360,11 @@ impl Unwinder {
         (rule, index)
     }
 
-    /// Writes a module down once per life of the recording.
+    /// Writes a module down, once per process.
     #[cold]
     fn define(&self, module: &Module, sink: &mut dyn StackSink) {
-        let life = self.life.load(Relaxed);
-        if module.defined_in.swap(life, AcqRel) != life {
+        let generation = self.stacks.generation();
+        if module.defined_in.swap(generation, AcqRel) != generation {
             sink.define_module(&ModuleDescription {
                 id: ModuleId(u32::from(module.index)),
                 start_address: module.start,
@@ -379,7 +377,7 @@ impl Unwinder {
     }
 
     fn report_gone(&self, module: &Module, sink: &mut dyn StackSink) {
-        if module.defined_in.load(Relaxed) == self.life.load(Relaxed) {
+        if module.defined_in.load(Relaxed) == self.stacks.generation() {
             sink.module_gone(ModuleId(u32::from(module.index)));
         }
     }

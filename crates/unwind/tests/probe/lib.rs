@@ -27,7 +27,10 @@ fn with_written<T>(action: impl FnOnce(&mut Written) -> T) -> T {
 
 impl StackSink for Sink {
     fn define_stack(&mut self, id: StackId, frames: &[u64]) -> bool {
-        with_written(|written| assert_eq!(written.stacks.insert(id.0, frames.to_vec()), None, "an id is defined once"));
+        with_written(|written| {
+            let known = written.stacks.entry(id.0).or_insert_with(|| frames.to_vec());
+            assert_eq!(known, frames, "an id means one stack");
+        });
         true
     }
 
@@ -96,9 +99,8 @@ pub unsafe extern "C" fn probe_modules(defined: *mut u32, gone: *mut u32) {
     });
 }
 
-/// What a recorder does in the child of a fork.
+/// Forgets what was written, as in the child of a fork, which writes a trace of its own.
 #[unsafe(no_mangle)]
-pub extern "C" fn probe_restart() {
+pub extern "C" fn probe_forget() {
     *WRITTEN.lock().expect("no panics") = None;
-    unwinder().restart();
 }

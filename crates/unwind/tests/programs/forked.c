@@ -9,7 +9,7 @@ int main(void) {
     for (int event = 0; event < 10; event++) check_stack();
     pid_t child = fork();
     if (child == 0) {
-        probe_restart();
+        probe_forget();
         for (int event = 0; event < 10; event++) check_stack();
         probe_modules(&defined, &gone);
         _exit(defined >= 2 && gone == 0 ? 0 : 3);

@@ -15,7 +15,7 @@ extern "C" {
 int probe_capture(size_t depth, uint64_t *frames, size_t room, size_t *count);
 int probe_measure(size_t depth);
 void probe_modules(uint32_t *defined, uint32_t *gone);
-void probe_restart(void);
+void probe_forget(void);
 #ifdef __cplusplus
 }
 #endif
