@@ -1,4 +1,7 @@
-//! The hash under which something is interned: two lanes of folded multiplication.
+//! The hash under which something is interned.
+//!
+//! Words are mixed by folded multiplication, independently of what came before, so that a processor
+//! mixes several at a time; only one multiplication per lane waits for its predecessor.
 
 /// A 128-bit hash, 95 bits of which are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +15,7 @@ impl Key {
     pub const NONE: Self = Self { first: 0, second: 0 };
 }
 
-/// Makes a [`Key`] out of pairs of words.
+/// Makes a [`Key`] out of groups of four words.
 #[derive(Clone, Copy, Debug)]
 pub struct Hasher {
     first: u64,
@@ -32,11 +35,13 @@ impl Hasher {
         Self { first: 0x9e37_79b9_7f4a_7c15, second: 0xd1b5_4a32_d192_ed03 }
     }
 
-    /// Takes in two words.
+    /// Takes in four words.
     #[inline(always)]
-    pub fn add(&mut self, one: u64, other: u64) {
-        self.first = folded_product(self.first ^ one, other ^ 0xa076_1d64_78bd_642f);
-        self.second = folded_product(self.second ^ other, one ^ 0xe703_7ed1_a0b4_28db);
+    pub fn add(&mut self, words: [u64; 4]) {
+        let front = folded_product(words[0] ^ 0xa076_1d64_78bd_642f, words[1] ^ 0xe703_7ed1_a0b4_28db);
+        let back = folded_product(words[2] ^ 0x8ebc_6af0_9c88_c6e3, words[3] ^ 0x5899_65cc_7537_4cc3);
+        self.first = self.first.wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(front ^ back.rotate_left(23));
+        self.second = self.second.wrapping_mul(0x94d0_49bb_1331_11eb).wrapping_add(front.rotate_left(41) ^ back);
     }
 
     /// The key of everything taken in, and of `count`, usually how much that was.
@@ -63,14 +68,14 @@ mod tests {
     #[test]
     fn keys_differ_for_every_small_change() {
         let mut seen = HashSet::new();
-        let base: Vec<u64> = (0..33).map(|index| 0x7f12_3456_0000 + index * 0x35).collect();
+        let base: Vec<u64> = (0..44).map(|index| 0x7f12_3456_0000 + index * 0x35).collect();
         let key = |words: &[u64]| {
             let mut hasher = Hasher::new();
-            words.iter().for_each(|word| hasher.add(*word, 2 * *word));
+            words.as_chunks::<4>().0.iter().for_each(|words| hasher.add(*words));
             let key = hasher.finish(words.len() as u64);
             (key.first, key.second)
         };
-        for length in 0..base.len() {
+        for length in (0..base.len()).step_by(4) {
             assert!(seen.insert(key(&base[..length])));
             for changed in 0..length {
                 let mut words = base[..length].to_vec();

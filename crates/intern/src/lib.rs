@@ -174,7 +174,7 @@ mod tests {
 
     fn key(number: u64) -> Key {
         let mut hasher = Hasher::new();
-        hasher.add(number, 1);
+        hasher.add([number, 1, 2, 3]);
         hasher.finish(2)
     }
 

@@ -110,14 +110,14 @@ pub struct Unwinder {
 #[inline]
 fn stack_key(frames: &[u64], signature: u64) -> Key {
     let mut hasher = Hasher::new();
-    hasher.add(signature, frames.len() as u64);
-    let (pairs, rest) = frames.as_chunks::<2>();
-    for [inner, outer] in pairs {
-        hasher.add(*inner, *outer);
+    hasher.add([signature, 0, 0, 0]);
+    let (groups, rest) = frames.as_chunks::<4>();
+    for group in groups {
+        hasher.add(*group);
     }
-    for frame in rest {
-        hasher.add(*frame, 0);
-    }
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    hasher.add(last);
     hasher.finish(frames.len() as u64)
 }
 

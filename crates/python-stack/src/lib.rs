@@ -1,0 +1,30 @@
+//! Python call stacks of the calling thread, read without the interpreter's lock.
+//!
+//! A thread may read its own chain of frames at any time: only it pushes and pops them, and a live
+//! frame keeps its code object alive. So a stack costs some loads per frame and never waits for
+//! anybody. CPython 3.9 and later; every symbol is found at run time, nothing is linked.
+//!
+//! * `interpreter` finds the functions of the interpreter, `layout` knows where its structures
+//!   keep what, `memory` reads them.
+//! * `walk` goes through the frames, `code` reads code objects and their texts.
+//! * `api` does the same through the interpreter's own functions, for the self-check and as the
+//!   fallback when the self-check fails.
+//! * `fingerprint` is the hot path; `stacks` gives ids to stacks and code objects and hands what is new to a [`Sink`].
+//!
+//! The self-check compares both ways once, as soon as a thread that captures a stack holds the lock.
+
+mod api;
+mod check;
+mod code;
+mod fingerprint;
+mod interpreter;
+mod layout;
+mod memory;
+mod sink;
+mod stacks;
+mod status;
+mod walk;
+
+pub use sink::{CodeDefinition, Sink};
+pub use stacks::{Captured, Config, LARGEST_DEPTH, Loss, PythonStacks, ThreadState};
+pub use status::{Attachment, FallbackReason, PythonVersion, Refusal, Status};

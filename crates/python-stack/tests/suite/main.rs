@@ -1,0 +1,69 @@
+//! Real interpreters load the probe library and compare captured stacks with what they show themselves.
+//!
+//! `PYTHON_STACK_INTERPRETER` names another interpreter than `python3`, as words of a command line.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The probe library beside this test program.
+fn probe_library() -> PathBuf {
+    let program = std::env::current_exe().expect("own path");
+    let directory = program.parent().and_then(Path::parent).expect("target directory");
+    directory.join("examples/libpython_stack_probe.so")
+}
+
+/// Runs one of the scripts; its output is in the error if it fails.
+fn run(script: &str, arguments: &[&str]) {
+    let interpreter = std::env::var("PYTHON_STACK_INTERPRETER").unwrap_or_else(|_| "python3".into());
+    let mut words = interpreter.split_whitespace();
+    let program = words.next().expect("an interpreter");
+    let own_arguments: Vec<&str> = words.collect();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
+    let output = Command::new(program)
+        .args(&own_arguments)
+        .arg(script)
+        .args(arguments)
+        .env("PYTHON_STACK_PROBE", probe_library())
+        .env("PYTHON_STACK_COMMAND", &interpreter)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {interpreter}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{interpreter} {arguments:?}: {}\n{text}", output.status);
+    print!("{text}");
+}
+
+/// One test per function of the behaviour script.
+macro_rules! behaviours {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                run("behaviour.py", &[stringify!($name)]);
+            }
+        )*
+    };
+}
+
+behaviours! {
+    unusable_interpreters_are_refused,
+    unknown_versions_use_the_interpreters_functions,
+    a_failed_self_check_uses_the_interpreters_functions,
+    nobody_waits_for_the_lock,
+    nothing_is_leaked,
+    a_forked_child_defines_again,
+    sub_interpreters_have_no_stacks,
+    greenlets_have_their_own_stacks,
+    tracing_does_not_disturb,
+    names_of_all_kinds_are_read,
+}
+
+#[test]
+fn random_call_patterns_are_captured_as_the_interpreter_shows_them() {
+    run("patterns.py", &["100000"]);
+}
+
+#[test]
+fn code_at_the_same_address_is_told_apart() {
+    run("reuse.py", &[]);
+}
