@@ -132,12 +132,8 @@ unsafe extern "C" fn process_directory(buffer: *mut u8, capacity: usize) -> usiz
 }
 
 unsafe extern "C" fn flush() -> i32 {
-    errno::preserved(|| {
-        if let Some(process) = process::existing() {
-            thread::flush(process);
-        }
-        0
-    })
+    let flushed = errno::preserved(|| process::existing().map_or(Ok(()), process::Process::flush));
+    flushed.err().unwrap_or(0)
 }
 
 unsafe extern "C" fn loss_count(reason: u32) -> u64 {

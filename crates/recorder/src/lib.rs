@@ -24,6 +24,7 @@ mod exports;
 mod hal;
 mod import_tables;
 mod life;
+mod live_chunks;
 mod lookup;
 mod losses;
 mod message;

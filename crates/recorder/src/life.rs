@@ -54,7 +54,7 @@ fn close() {
     if state::records_everything() {
         thread::record_now(&Fact::System { event: SystemEvent::ProcessExit, device: Device::Unknown, result: 0 });
     }
-    thread::flush(process);
+    let _ = process.flush();
     process.trace.close(clock::monotonic_ns());
     let recording = settings::recording();
     if !recording.is_supervised

@@ -18,6 +18,7 @@ use msmemscope_trace::TRACE_FILE_NAME;
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 use msmemscope_trace::writer::{Chunk, ChunkError, ProcessIdentity, TraceFile};
 
+use crate::live_chunks::LiveChunks;
 use crate::{clock, errno, losses, message, settings, state, strings, thread};
 
 /// Owner of a wiped or not yet existing page.
@@ -29,6 +30,9 @@ const DIRECTORY_MODE: libc::mode_t = 0o750;
 /// Default limit of a trace: this share of the free disk space, but not more than the bytes below.
 const SHARE_OF_FREE_SPACE: u64 = 10;
 const LARGEST_DEFAULT_LIMIT_BYTES: u64 = 20 << 30;
+/// Other threads may be in a memory call that began, and was stamped, this much before the event
+/// for which the recording is made.
+const LONGEST_CALL_NS: u64 = 10_000_000;
 const CANCELLED_AFTER_COLLISIONS: usize = 1000;
 
 static NO_OWNER: AtomicU64 = AtomicU64::new(NOBODY);
@@ -55,7 +59,8 @@ pub struct Process {
     pub trace: TraceFile,
     /// The directory it is in.
     pub directory: PathBuf,
-    adoption: [AdoptionSlot; ADOPTION_SLOTS],
+    adoption: Box<[AdoptionSlot]>,
+    live: LiveChunks,
 }
 
 /// Place for a chunk whose thread has ended.
@@ -72,7 +77,7 @@ const SLOT_FULL: u32 = 2;
 unsafe impl Sync for AdoptionSlot {}
 
 impl AdoptionSlot {
-    const fn empty() -> Self {
+    fn empty() -> Self {
         Self { state: AtomicU32::new(SLOT_EMPTY), chunk: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
@@ -102,8 +107,8 @@ pub fn unavailable(now_ns: u64) -> Option<LossReason> {
     (now_ns < next_attempt_ns).then(|| LossReason::from_code(u64::from(FAILURE.load(Ordering::Relaxed))))
 }
 
-/// The recording of this process; makes it if there is none.
-pub fn current() -> Result<&'static Process, LossReason> {
+/// The recording of this process; makes it if there is none, for an event of the given time.
+pub fn current(event_ns: u64) -> Result<&'static Process, LossReason> {
     if let Some(process) = existing() {
         return Ok(process);
     }
@@ -126,7 +131,7 @@ pub fn current() -> Result<&'static Process, LossReason> {
     }
     let result = match existing() {
         Some(process) => Ok(process),
-        None => Process::start(process_id as u32),
+        None => Process::start(process_id as u32, event_ns),
     };
     STARTER.store(0, Ordering::Release);
     result
@@ -158,7 +163,7 @@ fn failed(error: ChunkError, directory: &Path) -> LossReason {
 }
 
 impl Process {
-    fn start(process_id: u32) -> Result<&'static Process, LossReason> {
+    fn start(process_id: u32, event_ns: u64) -> Result<&'static Process, LossReason> {
         if let Some(error) = settings::error() {
             if state::disable() {
                 message::say(&format!("nothing is recorded: {error}"));
@@ -174,7 +179,8 @@ impl Process {
             generation,
             trace,
             directory,
-            adoption: [const { AdoptionSlot::empty() }; ADOPTION_SLOTS],
+            adoption: (0..ADOPTION_SLOTS).map(|_| AdoptionSlot::empty()).collect(),
+            live: LiveChunks::new(),
         });
         let mut chunk = match process.fresh_chunk(process_id, clock::monotonic_ns()) {
             Ok(chunk) => chunk,
@@ -184,7 +190,7 @@ impl Process {
             }
         };
         let process: &'static Process = Box::leak(process);
-        process.introduce(&mut chunk);
+        process.introduce(&mut chunk, event_ns);
         losses::settle(process);
         PROCESS.store(std::ptr::from_ref(process).cast_mut(), Ordering::Release);
         // SAFETY: points to the page made above, or to the static if that failed.
@@ -242,10 +248,28 @@ impl Process {
         self.trace.seal_chunk(chunk);
     }
 
-    /// Writes what is known about the process itself.
-    fn introduce(&self, chunk: &mut Chunk) {
+    /// Notes the chunk of a thread, if the file does not see it by itself.
+    pub fn note_live(&self, chunk: &Chunk) -> Option<usize> {
+        if self.trace.is_buffered() { self.live.add(chunk) } else { None }
+    }
+
+    /// Forgets a chunk before it goes.
+    pub fn forget_live(&self, place: Option<usize>) {
+        if let Some(place) = place {
+            self.live.remove(place);
+        }
+    }
+
+    /// Brings what all threads have written so far into the file; the errno on failure.
+    pub fn flush(&self) -> Result<(), i32> {
+        self.live.flush(&self.trace)
+    }
+
+    /// Writes what is known about the process itself, as of a moment before all events.
+    fn introduce(&self, chunk: &mut Chunk, event_ns: u64) {
+        let introduction_ns = event_ns.saturating_sub(LONGEST_CALL_NS).max(state::last_change_ns());
         let mut put = |fact: Fact<'_>| {
-            chunk.append(clock::monotonic_ns(), StackId::NONE, StackId::NONE, &fact);
+            chunk.append(introduction_ns, StackId::NONE, StackId::NONE, &fact);
         };
         let mut describe = |key, text: &[u8]| {
             put(Fact::ProcessInfo { key, text: &text[..text.len().min(LARGEST_TEXT_BYTES)] });
@@ -343,7 +367,7 @@ fn create(process_id: u32, output: &Path) -> Result<(PathBuf, TraceFile), i32> {
         wall_offset_ns: recording.wall_clock_offset_ns,
         monotonic_ns: clock::monotonic_ns(),
     };
-    match TraceFile::create(path, &identity, limit_bytes(&directory)) {
+    match TraceFile::create_with(path, &identity, limit_bytes(&directory), settings::distrusts_mappings()) {
         Ok(trace) => Ok((directory, trace)),
         Err(errno) => {
             remove(&directory);

@@ -73,6 +73,12 @@ pub fn initial_state() -> RecordingState {
     }
 }
 
+/// Whether the user asks for buffered writing: for file systems whose shared mappings lose data
+/// without being known for it.
+pub fn distrusts_mappings() -> bool {
+    std::env::var_os("MSMEMSCOPE_BUFFERED").is_some_and(|value| value == "1")
+}
+
 /// The output directory, seen from the current one if it is relative.
 pub fn output_directory() -> PathBuf {
     let settings = &recording().settings;

@@ -1,12 +1,15 @@
 //! What is recorded right now: one word that every hook reads.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_event::RecordingState;
+
+use crate::clock;
 
 /// Set once and for good when the recorder must not or can no longer work.
 const DISABLED: u32 = u32::MAX;
 
+static LAST_CHANGE_NS: AtomicU64 = AtomicU64::new(0);
 static STATE: AtomicU32 = AtomicU32::new(RecordingState::Off as u32);
 
 /// Whether allocations and frees are recorded.
@@ -32,9 +35,15 @@ pub fn current() -> RecordingState {
 
 /// Changes the state and returns the former one, or nothing if the recorder is disabled.
 pub fn change(state: RecordingState) -> Option<RecordingState> {
+    LAST_CHANGE_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
     let update = |before| (before != DISABLED).then_some(state as u32);
     let before = STATE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).ok()?;
     Some(RecordingState::from_code(u64::from(before)))
+}
+
+/// When the state changed last.
+pub fn last_change_ns() -> u64 {
+    LAST_CHANGE_NS.load(Ordering::Relaxed)
 }
 
 /// Whether the recorder is off for good.

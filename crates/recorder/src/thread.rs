@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use msmemscope_event::{Device, Fact, LossReason, StackId};
 use msmemscope_trace::writer::Chunk;
 
-use crate::process::{self, Process};
-use crate::{clock, errno, losses, message, signals, state};
+use crate::{clock, errno, losses, message, process, signals, state};
 
 /// No thread has written under this generation.
 const NO_GENERATION: u64 = u64::MAX;
@@ -34,6 +33,8 @@ struct Context {
     writing: Cell<usize>,
     last_stamp_ns: Cell<u64>,
     device: Cell<CurrentDevice>,
+    /// Where a chunk of a buffered trace is noted.
+    live_place: Cell<Option<usize>>,
     chunk: UnsafeCell<Option<Chunk>>,
 }
 
@@ -44,6 +45,7 @@ thread_local! {
             writing: Cell::new(0),
             last_stamp_ns: Cell::new(0),
             device: Cell::new(CurrentDevice::NotAsked),
+            live_place: Cell::new(None),
             chunk: UnsafeCell::new(None),
         }
     };
@@ -140,7 +142,7 @@ impl Context {
     fn recover(&self, here: usize) -> bool {
         let abandoned = self.writing.get() < here + SMALLEST_SIGNAL_FRAME_BYTES && !signals::on_alternate_stack();
         if abandoned {
-            // SAFETY: the frame that used the chunk no longer exists.
+            // SAFETY: the frame that used the chunk no longer exists. What is noted of it stays: it is never unmapped.
             unsafe { *self.chunk() = None };
         }
         abandoned
@@ -169,22 +171,26 @@ fn record_slowly(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) {
 
 /// Appends a record and gets whatever is missing for that: the trace, a chunk, room in it.
 fn append_with_room(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) -> Result<(), LossReason> {
-    let process = process::current()?;
+    let process = process::current(monotonic_ns)?;
     // SAFETY: `writing` is set by `record`.
     let slot = unsafe { context.chunk() };
     if context.generation.get() != process.generation {
         *slot = None; // Another process, before a fork, goes on writing there.
+        context.live_place.set(None);
         context.generation.set(process.generation);
     }
     for _ in 0..2 {
         if slot.is_none() {
-            *slot = Some(process.chunk_for_thread(thread_id(), monotonic_ns)?);
+            let chunk = process.chunk_for_thread(thread_id(), monotonic_ns)?;
+            context.live_place.set(process.note_live(&chunk));
+            *slot = Some(chunk);
             expect_end();
         }
         if slot.as_mut().is_some_and(|chunk| chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, fact)) {
             return Ok(());
         }
         if let Some(full) = slot.take() {
+            process.forget_live(context.live_place.take());
             process.trace.seal_chunk(full);
         }
     }
@@ -219,22 +225,12 @@ unsafe extern "C" fn end(_: *mut c_void) {
             && let Some(process) = process::existing()
             && process.generation == context.generation.get()
         {
-            errno::preserved(|| process.adopt(chunk));
+            errno::preserved(|| {
+                process.forget_live(context.live_place.take());
+                process.adopt(chunk);
+            });
         }
         context.writing.set(0);
-    });
-}
-
-/// In buffered mode, brings what this thread wrote into the file.
-pub fn flush(process: &Process) {
-    CONTEXT.with(|context| {
-        if context.writing.get() != 0 || context.generation.get() != process.generation {
-            return;
-        }
-        // SAFETY: nobody else uses the chunk of this thread, and nobody writes while we are here.
-        if let Some(chunk) = unsafe { context.chunk() } {
-            let _ = process.trace.flush_chunk(chunk);
-        }
     });
 }
 

@@ -304,13 +304,23 @@ impl TraceFile {
 
     /// In buffered mode, brings the records of a chunk into the file.
     pub fn flush_chunk(&self, chunk: &Chunk) -> Result<(), i32> {
+        self.flush_view(&chunk.view())
+    }
+
+    /// Like [`TraceFile::flush_chunk`], for a chunk that another thread may be writing to. It must
+    /// still be mapped.
+    pub fn flush_view(&self, view: &ChunkView) -> Result<(), i32> {
         if !self.buffered {
             return Ok(());
         }
         let descriptor = Descriptor::open(&self.path, libc::O_RDWR)?;
-        // SAFETY: the chunk owns its mapping; `used_bytes` never exceeds it.
-        let bytes = unsafe { std::slice::from_raw_parts(chunk.base, chunk.used_bytes) };
-        descriptor.write_at(bytes, layout::chunk_file_offset(chunk.index()))?;
+        let used_bytes =
+            CHUNK_HEADER_BYTES + view.live_u32(chunk_offset::COMMITTED_BYTES).load(Ordering::Acquire) as usize;
+        // SAFETY: the chunk is mapped; what is committed does not change any more, and a header that
+        // is torn here is written again later.
+        let bytes = unsafe { std::slice::from_raw_parts(view.base, used_bytes.min(CHUNK_BYTES)) };
+        let index = view.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed);
+        descriptor.write_at(bytes, layout::chunk_file_offset(index))?;
         self.write_header_if_buffered(&descriptor)
     }
 }
@@ -328,14 +338,27 @@ pub struct Chunk {
 // SAFETY: a chunk owns its mapping; whoever owns the chunk may write to it.
 unsafe impl Send for Chunk {}
 
+/// A chunk as other threads may see it, while it is mapped.
+pub struct ChunkView {
+    base: *mut u8,
+}
+
+impl ChunkView {
+    fn live_u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: the chunk is mapped, the offset is aligned and inside the header.
+        unsafe { &*self.base.add(offset).cast::<AtomicU32>() }
+    }
+}
+
 impl Chunk {
     fn live_u32(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: the mapping is owned, the offset is aligned and inside the header.
         unsafe { &*self.base.add(offset).cast::<AtomicU32>() }
     }
 
-    fn index(&self) -> u32 {
-        self.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed)
+    /// The chunk as other threads may see it.
+    pub fn view(&self) -> ChunkView {
+        ChunkView { base: self.base }
     }
 
     /// The thread whose records are being written.

@@ -4,8 +4,10 @@
 
 mod exact;
 mod failures;
+mod guest;
 mod hazards;
 mod kill;
 mod libraries;
+mod marks;
 mod support;
 mod truth;

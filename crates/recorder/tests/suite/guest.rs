@@ -1,0 +1,172 @@
+//! A guest in the traced process, such as the Python package, talks to the recorder through its table.
+
+use msmemscope_control::{AccessFact, AllocationFact, CollectionPlan, Recorder, Region, SnapshotFact};
+use msmemscope_event::{Device, Fact, LossReason, Pool, RecordingState, StringId};
+
+use crate::support::{Lab, RECORDER, appearance, library, run};
+
+/// Runs a test of this program, marked as ignored, as the guest of a recorder.
+fn run_guest(lab: &Lab, test: &str, prepare: impl Fn(&mut std::process::Command)) {
+    let mut command = lab.plain(&std::env::current_exe().expect("this program"));
+    command.args([test, "--exact", "--ignored", "--test-threads=1", "--nocapture"]);
+    lab.record(&mut command);
+    prepare(&mut command);
+    let output = run(&mut command);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+#[ignore = "runs inside a recorded process"]
+fn guest_records_everything() {
+    let recorder = Recorder::find().expect("a recorder");
+    assert_eq!(recorder.state(), RecordingState::On);
+    assert_eq!(recorder.process_directory(), None, "nothing happened yet");
+    let table = recorder.table();
+    let mut plan = CollectionPlan::default();
+    // SAFETY: all functions are called as the table says, with pointers that outlive the calls.
+    unsafe {
+        (table.plan)(&mut plan);
+        let (name, detail) = (recorder.intern(b"aten::add"), recorder.intern(b"key:value"));
+        assert_eq!(recorder.intern(b"aten::add"), name);
+        (table.operator)(1, 0, 2, name, detail);
+        let fact = AccessFact {
+            kind: 2,
+            framework: 0,
+            device: 2,
+            operator: name,
+            element_type: recorder.intern(b"float32"),
+            shape: recorder.intern(b"(2, 3)"),
+            format: 0,
+            output_position: 1,
+            address: 0x1000,
+            size_bytes: 24,
+        };
+        (table.access)(&fact);
+        (table.operator)(0, 0, 2, name, 0);
+        let tensor =
+            AllocationFact { pool: Pool::HostTensor as u32, device: Device::Host.code(), address: 7, size_bytes: 8 };
+        (table.allocation)(&tensor);
+        (table.free)(Pool::HostTensor as u32, Device::Host.code(), 7);
+        assert_eq!(((table.step)(), (table.step)()), (1, 2));
+        (table.label_push)(1, name);
+        (table.label_address)(0x1000, 2, detail);
+        (table.label_pop)(1, name);
+        (table.mark)(Region::of(b"mark of a guest"));
+        (table.snapshot)(&SnapshotFact { device: 2, name: detail, numbers: [1, 2, 3, 4, 5, 6] });
+        (table.message)(1, Region::of(b"a message"));
+        assert_eq!((table.flush)(), 0);
+        assert_eq!((table.redirect_import)(Region::of(b"no_such_function"), std::ptr::null()), 0);
+    }
+    assert!(recorder.process_directory().expect("a recording").ends_with(own_directory_name()));
+    recorder.set_state(RecordingState::Shadow).expect("a state");
+    // SAFETY: as above.
+    unsafe {
+        (table.mark)(Region::of(b"not recorded"));
+        assert_eq!((table.step)(), 0);
+        let tensor =
+            AllocationFact { pool: Pool::HostTensor as u32, device: Device::Host.code(), address: 9, size_bytes: 10 };
+        (table.allocation)(&tensor);
+    }
+    recorder.set_state(RecordingState::Off).expect("a state");
+    // SAFETY: as above.
+    unsafe { (table.free)(Pool::HostTensor as u32, Device::Host.code(), 9) };
+    assert_eq!(recorder.loss_count(LossReason::Internal), 0);
+}
+
+/// The name begins with the process id and ends with a date that is not ours to know.
+fn own_directory_name() -> std::path::PathBuf {
+    let output = Recorder::find().ok().and_then(|recorder| recorder.process_directory()).unwrap_or_default();
+    let name = output.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    assert!(name.starts_with(&format!("msmemscope_{}_20", std::process::id())) && name.ends_with("_ascend"), "{name}");
+    name.into()
+}
+
+#[test]
+fn a_guest_records_through_the_table() {
+    for buffered in ["0", "1"] {
+        let lab = Lab::new();
+        run_guest(&lab, "guest::guest_records_everything", |command| {
+            command.env("MSMEMSCOPE_BUFFERED", buffered);
+        });
+        let trace = lab.trace();
+        assert_eq!(trace.completeness().buffered, buffered == "1");
+        assert!(trace.completeness().is_complete() && trace.completeness().closed);
+        let text = |id: StringId| trace.definitions().string(id).into_owned();
+        let mut seen = Vec::new();
+        let mut records = trace.records();
+        while let Some(record) = records.next() {
+            seen.push(match record.fact {
+                Fact::OperatorBegin { name, detail, .. } => format!("begin {} {}", text(name), text(detail)),
+                Fact::OperatorEnd { name, detail, .. } => format!("end {} {}", text(name), text(detail)),
+                Fact::Access { operator, shape, element_type, address, .. } => {
+                    format!("access {} {} {} {address:#x}", text(operator), text(shape), text(element_type))
+                }
+                Fact::Allocation { address, size_bytes, .. } => format!("allocation {address} {size_bytes}"),
+                Fact::Free { address, .. } => format!("free {address}"),
+                Fact::Step { number, .. } => format!("step {number}"),
+                Fact::LabelPush { label, .. } => format!("push {}", text(label)),
+                Fact::LabelPop { label, .. } => format!("pop {}", text(label)),
+                Fact::LabelAddress { address, label, .. } => format!("label {address:#x} {}", text(label)),
+                Fact::Mark { message, .. } => format!("mark {}", String::from_utf8_lossy(message)),
+                Fact::Snapshot { numbers, .. } => format!("snapshot {} {}", numbers.reserved_bytes, numbers.free_bytes),
+                Fact::Message { text, .. } => format!("message {}", String::from_utf8_lossy(text)),
+                Fact::Recording { state } => format!("recording {state:?}"),
+                _ => continue,
+            });
+        }
+        let expected = [
+            "recording On",
+            "begin aten::add key:value",
+            "access aten::add (2, 3) float32 0x1000",
+            "end aten::add ",
+            "allocation 7 8",
+            "free 7",
+            "step 1",
+            "step 2",
+            "push aten::add",
+            "label 0x1000 key:value",
+            "pop aten::add",
+            "mark mark of a guest",
+            "snapshot 1 6",
+            "message a message",
+            "recording Shadow",
+            "allocation 9 10",
+            "recording Off",
+        ];
+        assert_eq!(seen, expected);
+    }
+}
+
+#[test]
+fn without_settings_what_is_alive_is_noted_in_the_default_place() {
+    let mut lab = Lab::new();
+    lab.output = lab.path().join("memscopeDumpResults");
+    let program = lab.compile("simple.c", include_str!("../programs/simple.c"), &["ascend_hal"]);
+    let mut command = lab.plain(&program);
+    command.env("LD_PRELOAD", library(RECORDER));
+    run(&mut command);
+    let trace = lab.trace();
+    assert_eq!(crate::support::block_event_count(&trace), 20);
+    assert_eq!(crate::support::count(&trace, |fact| matches!(fact, Fact::System { .. })), 0);
+}
+
+#[test]
+fn nobody_waits_for_the_job_so_it_finishes_itself() {
+    let lab = Lab::new();
+    let program = lab.compile("simple.c", include_str!("../programs/simple.c"), &["ascend_hal"]);
+    let finisher = lab.path().join("finisher");
+    let script = "#!/bin/sh\necho \"$@\" \"${LD_PRELOAD-unset}\" > \"$2/finished\"\n";
+    std::fs::write(&finisher, script).expect("a script");
+    run(std::process::Command::new("chmod").arg("+x").arg(&finisher));
+    let mut recording = lab.recording();
+    recording.is_supervised = false;
+    recording.finisher = Some(finisher);
+    let without = appearance(&run(&mut lab.plain(&program))).0;
+    let mut command = lab.plain(&program);
+    lab.record_with(&mut command, &[library(RECORDER)], &recording);
+    let (with, said) = appearance(&run(&mut command));
+    assert_eq!((with, said), (without, Vec::new()));
+    let directory = &lab.directories()[0];
+    let finished = std::fs::read_to_string(directory.join("finished")).expect("the finisher ran");
+    assert_eq!(finished, format!("finish {} unset\n", directory.display()));
+}
