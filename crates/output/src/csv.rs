@@ -1,7 +1,5 @@
 //! Comma-separated values: quoted where needed, rows as they come, one file per device.
 
-use std::io;
-
 use crate::row::{Row, Value};
 use crate::text::{push_address, push_number};
 
@@ -88,42 +86,6 @@ fn push_attributes(out: &mut Vec<u8>, row: &Row<'_>) {
     });
     if out.len() > begin {
         out.extend_from_slice(b"}\"");
-    }
-}
-
-/// A buffer before a file.
-pub(crate) struct Buffered<W> {
-    bytes: Vec<u8>,
-    inner: W,
-}
-
-const BUFFER_BYTES: usize = 1 << 20;
-
-impl<W: io::Write> Buffered<W> {
-    pub(crate) fn new(inner: W) -> Self {
-        Self { bytes: Vec::with_capacity(BUFFER_BYTES + (64 << 10)), inner }
-    }
-
-    /// The buffer to append to; call [`Buffered::settle`] afterwards.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
-    }
-
-    /// Writes the buffer out once it is large.
-    #[inline]
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
-        if self.bytes.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.inner.write_all(&self.bytes)?;
-        self.bytes.clear();
-        Ok(())
-    }
-
-    pub(crate) fn into_inner(mut self) -> io::Result<W> {
-        self.flush()?;
-        Ok(self.inner)
     }
 }
 

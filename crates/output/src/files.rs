@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -78,6 +79,59 @@ impl Drop for PendingFile {
         if !self.committed {
             let _ = fs::remove_file(&self.path);
         }
+    }
+}
+
+/// A buffer before a file. Space is reserved in large steps, which makes writing much cheaper on
+/// file systems that would otherwise look for room page by page.
+pub(crate) struct BufferedFile {
+    bytes: Vec<u8>,
+    file: File,
+    written_bytes: u64,
+    reserved_bytes: u64,
+}
+
+const BUFFER_BYTES: usize = 1 << 20;
+const RESERVE_BYTES: u64 = 64 << 20;
+
+impl BufferedFile {
+    pub(crate) fn new(file: File) -> Self {
+        Self { bytes: Vec::with_capacity(BUFFER_BYTES), file, written_bytes: 0, reserved_bytes: 0 }
+    }
+
+    /// The buffer to append to; call [`BufferedFile::settle`] afterwards.
+    #[inline]
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Writes the buffer out once it is large.
+    #[inline]
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        if self.bytes.len() < BUFFER_BYTES - (16 << 10) { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let end = self.written_bytes + self.bytes.len() as u64;
+        if self.bytes.len() >= BUFFER_BYTES / 2 && end > self.reserved_bytes {
+            let begin = self.reserved_bytes.max(self.written_bytes);
+            // SAFETY: plain system call on a descriptor we own. A refusal is harmless: writing tells.
+            unsafe {
+                let length = (end - begin).max(RESERVE_BYTES) as libc::off_t;
+                libc::fallocate(self.file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, begin as libc::off_t, length);
+            }
+            self.reserved_bytes = end.max(begin + RESERVE_BYTES);
+        }
+        io::Write::write_all(&mut self.file, &self.bytes)?;
+        self.written_bytes = end;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Writes the rest and gives reserved space back.
+    pub(crate) fn close(mut self) -> io::Result<()> {
+        self.flush()?;
+        if self.reserved_bytes > self.written_bytes { self.file.set_len(self.written_bytes) } else { Ok(()) }
     }
 }
 

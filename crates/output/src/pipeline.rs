@@ -13,8 +13,8 @@ use std::thread;
 use msmemscope_event::{Device, Severity};
 use msmemscope_timeline::{EventKind, EventSink, FactSource, PythonSpan, Summary, TimelineEvent, TimelineSettings};
 
-use crate::csv::{self, Buffered};
-use crate::files::PendingFile;
+use crate::csv;
+use crate::files::{BufferedFile, PendingFile};
 use crate::finish::{FinishError, Format};
 use crate::python_trace::PythonTraceFiles;
 use crate::row::{Row, RowContext, has_row};
@@ -120,7 +120,7 @@ impl Selection<'_, '_> {
 
 struct CsvTable {
     pending: PendingFile,
-    buffer: Buffered<File>,
+    buffer: BufferedFile,
 }
 
 impl CsvTable {
@@ -132,7 +132,7 @@ impl CsvTable {
 impl Table for CsvTable {
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
         let (pending, file) = request.pending_file(device, Format::Csv)?;
-        let mut buffer = Buffered::new(file);
+        let mut buffer = BufferedFile::new(file);
         buffer.bytes().extend_from_slice(csv::HEADER.as_bytes());
         Ok(Self { pending, buffer })
     }
@@ -152,8 +152,8 @@ impl Table for CsvTable {
     }
 
     fn close(self) -> Result<PendingFile, FinishError> {
-        match self.buffer.into_inner() {
-            Ok(_) => Ok(self.pending),
+        match self.buffer.close() {
+            Ok(()) => Ok(self.pending),
             Err(error) => Err(FinishError::write(self.pending.path(), &error)),
         }
     }

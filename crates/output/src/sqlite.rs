@@ -1,7 +1,7 @@
 //! SQLite: the table MindStudio Insight reads, one database per device.
 //!
 //! Everything goes into one transaction without a journal, because the file has no name yet; the
-//! indexes are made afterwards, and the file is left in the journal mode in which it can be copied.
+//! index is made afterwards, and the file is left in the journal mode in which it can be copied.
 
 use std::path::Path;
 
@@ -90,13 +90,13 @@ impl Database {
         Ok(())
     }
 
-    /// Makes the indexes and leaves the file as others expect it.
+    /// Makes the index for queries by time and leaves the file as others expect it. Other columns have
+    /// too few distinct values for an index to be worth its size.
     pub(crate) fn close(self) -> rusqlite::Result<()> {
         self.connection.flush_prepared_statement_cache();
         let table = &self.table;
         self.connection.execute_batch(&format!(
             "CREATE INDEX \"idx_{table}_timestamp\" ON \"{table}\" (\"Timestamp(ns)\");
-             CREATE INDEX \"idx_{table}_event\" ON \"{table}\" (\"Event\");
              COMMIT; PRAGMA journal_mode=DELETE;"
         ))?;
         self.connection.close().map_err(|(_, error)| error)
@@ -158,17 +158,21 @@ fn push_json_attributes(out: &mut Vec<u8>, row: &Row<'_>) {
 }
 
 fn push_json_text(out: &mut Vec<u8>, text: &str) {
-    for &byte in text.as_bytes() {
-        match byte {
+    let is_plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
+    let mut rest = text.as_bytes();
+    while let Some(special) = rest.iter().position(|&byte| !is_plain(byte)) {
+        out.extend_from_slice(&rest[..special]);
+        match rest[special] {
             b'"' => out.extend_from_slice(b"\\\""),
             b'\\' => out.extend_from_slice(b"\\\\"),
             b'\n' => out.extend_from_slice(b"\\n"),
             b'\r' => out.extend_from_slice(b"\\r"),
             b'\t' => out.extend_from_slice(b"\\t"),
-            0..=0x1f => out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-            _ => out.push(byte),
+            control => out.extend_from_slice(format!("\\u{control:04x}").as_bytes()),
         }
+        rest = &rest[special + 1..];
     }
+    out.extend_from_slice(rest);
 }
 
 #[cfg(test)]
