@@ -514,6 +514,12 @@ impl ImportedProcess {
         std::str::from_utf8(text).ok().filter(|text| !text.is_empty())
     }
 
+    /// A number that is the same for all allocations of one owner; zero without owner.
+    pub fn owner_id(&self, allocation_id: u64) -> u32 {
+        let index = usize::try_from(allocation_id).ok().and_then(|id| id.checked_sub(1));
+        index.and_then(|index| self.allocation_owners.get(index)).copied().unwrap_or(0)
+    }
+
     /// Whether the file names owners at all.
     pub fn has_owners(&self) -> bool {
         self.allocation_owners.iter().any(|&owner| owner != 0)

@@ -210,6 +210,14 @@ impl OwnerTable {
     }
 }
 
+impl OwnerTable {
+    /// A number that is the same for all allocations of one owner; zero without owner.
+    pub fn owner_id(&self, allocation_id: u64) -> u32 {
+        let index = usize::try_from(allocation_id).unwrap_or(usize::MAX);
+        self.by_allocation.get(index).copied().unwrap_or(0)
+    }
+}
+
 /// Makes a pass over all facts to learn the owners.
 pub fn collect_owners<S: FactSource>(source: &S) -> OwnerTable {
     let settings = TimelineSettings::default();

@@ -1,0 +1,186 @@
+//! Fragmentation of pools over time: what a pool holds, what of it is in use, and how large the
+//! largest gap is.
+
+use msmemscope_event::{Device, Pool};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::device_text::{device_text, pool_text};
+use crate::gaps::{self, Gaps};
+use crate::situation::{BlockChange, Situation, StepChange};
+
+/// Samples kept per pool; later ones replace every second one.
+const KEPT_SAMPLES: usize = 1024;
+/// Looking at every gap costs time in proportion to the live blocks, so it is done only this often.
+const GAP_LOOKS: u32 = 64;
+
+/// A pool at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PoolSample {
+    /// When.
+    pub timestamp_ns: u64,
+    /// In which step, zero if none.
+    pub step: u64,
+    /// Bytes the pool holds.
+    pub reserved_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Gaps, where they were looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<Gaps>,
+}
+
+impl PoolSample {
+    /// Bytes held but not in use.
+    pub fn idle_bytes(&self) -> u64 {
+        self.reserved_bytes.saturating_sub(self.used_bytes)
+    }
+
+    /// Part of the held bytes that is not in use.
+    pub fn idle_ratio(&self) -> f64 {
+        match self.reserved_bytes {
+            0 => 0.0,
+            reserved => self.idle_bytes() as f64 / reserved as f64,
+        }
+    }
+}
+
+/// Fragmentation of one pool on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoolFragmentation {
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// The pool.
+    #[serde(serialize_with = "pool_text")]
+    pub pool: Pool,
+    /// When the pool held most.
+    pub at_peak_reserved: PoolSample,
+    /// When the most bytes in use were reached.
+    pub at_peak_used: PoolSample,
+    /// When the most bytes were held but not in use, among step ends and the end.
+    pub most_idle: PoolSample,
+    /// At the end.
+    pub at_end: PoolSample,
+    /// At step ends; all of them unless there are thousands.
+    pub samples: Vec<PoolSample>,
+}
+
+/// Fragmentation of all pools that say what they hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FragmentationReport {
+    /// By device and pool.
+    pub pools: Vec<PoolFragmentation>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    latest: Option<PoolSample>,
+    at_peak_reserved: Option<PoolSample>,
+    at_peak_used: Option<PoolSample>,
+    most_idle: Option<PoolSample>,
+    samples: Vec<PoolSample>,
+    samples_seen: usize,
+    keep_every: usize,
+    gap_looks: u32,
+}
+
+/// Follows pools.
+#[derive(Debug, Default)]
+pub struct Fragmentation {
+    pools: FxHashMap<(Device, Pool), PoolState>,
+}
+
+impl Fragmentation {
+    /// A block began or ended.
+    #[inline]
+    pub fn block(&mut self, change: &BlockChange<'_>, situation: &Situation) {
+        let (BlockChange::Begins(block, event) | BlockChange::Ends(block, event)) = change;
+        if event.total_bytes == 0 {
+            return;
+        }
+        let state = self.pools.entry((block.properties.device, block.properties.pool)).or_default();
+        let sample = PoolSample {
+            timestamp_ns: situation.latest_ns(),
+            step: situation.steps(block.properties.device).number,
+            reserved_bytes: event.total_bytes,
+            used_bytes: event.used_bytes,
+            gaps: None,
+        };
+        state.latest = Some(sample);
+        if state.at_peak_used.is_none_or(|peak| sample.used_bytes > peak.used_bytes) {
+            state.at_peak_used = Some(sample);
+        }
+        if state.at_peak_reserved.is_none_or(|peak| sample.reserved_bytes > peak.reserved_bytes) {
+            state.at_peak_reserved = Some(sample);
+        }
+    }
+
+    /// A step began or ended.
+    pub fn step(&mut self, change: &StepChange, situation: &Situation) {
+        if change.begins {
+            return;
+        }
+        for ((device, pool), state) in &mut self.pools {
+            if change.device == Device::Unknown || change.device == *device {
+                state.look(*device, *pool, change.number, situation);
+            }
+        }
+    }
+
+    /// What was found.
+    pub fn finish(mut self, situation: &Situation) -> FragmentationReport {
+        for ((device, pool), state) in &mut self.pools {
+            state.gap_looks = 0;
+            let step = state.latest.map_or(0, |sample| sample.step);
+            state.look(*device, *pool, step, situation);
+        }
+        let mut pools: Vec<PoolFragmentation> = self
+            .pools
+            .into_iter()
+            .filter_map(|((device, pool), mut state)| {
+                // The last look is the end, not the end of a step.
+                state.samples.pop();
+                Some(PoolFragmentation {
+                    device,
+                    pool,
+                    at_peak_reserved: state.at_peak_reserved?,
+                    at_peak_used: state.at_peak_used?,
+                    most_idle: state.most_idle?,
+                    at_end: state.latest?,
+                    samples: state.samples,
+                })
+            })
+            .collect();
+        pools.sort_by_key(|pool| (pool.device, pool.pool));
+        FragmentationReport { pools }
+    }
+}
+
+impl PoolState {
+    fn look(&mut self, device: Device, pool: Pool, step: u64, situation: &Situation) {
+        let Some(latest) = &mut self.latest else { return };
+        let mut sample = PoolSample { timestamp_ns: situation.latest_ns(), step, ..*latest };
+        if self.gap_looks < GAP_LOOKS {
+            self.gap_looks += 1;
+            sample.gaps = Some(gaps::find(situation, device, pool));
+        }
+        *latest = sample;
+        if self.most_idle.is_none_or(|known| sample.idle_bytes() > known.idle_bytes()) {
+            self.most_idle = Some(sample);
+        }
+        self.keep_every = self.keep_every.max(1);
+        if self.samples_seen.is_multiple_of(self.keep_every) || self.gap_looks == 1 {
+            self.samples.push(sample);
+        }
+        self.samples_seen += 1;
+        if self.samples.len() >= KEPT_SAMPLES {
+            let mut position = 0;
+            self.samples.retain(|_| {
+                position += 1;
+                position % 2 == 1
+            });
+            self.keep_every *= 2;
+        }
+    }
+}

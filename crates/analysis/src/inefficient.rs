@@ -1,0 +1,575 @@
+//! Memory that is held without being used, told by the order of operators.
+//!
+//! Operators get consecutive numbers; an allocation, free or access outside any operator counts as an
+//! operator of its own, and operators inside another belong to it. For a block of a framework pool:
+//!
+//! * *early allocation*: between the operator that allocates it and the first other operator that
+//!   accesses it, some operator frees another block.
+//! * *late deallocation*: between the last operator that accesses it and the one that frees it, some
+//!   operator allocates another block.
+//! * *temporary idleness*: more than a threshold of operators between two accesses in a row.
+//!
+//! Beyond these: blocks that no operator ever touched, and blocks that idle at their end while a block
+//! of the same size is allocated (the two could share memory).
+//!
+//! A block that its allocating operator fills is a result; if it is used much later it is flagged as
+//! allocated early like any other, but counted apart and never called waste: nothing but recomputing
+//! it would help.
+
+use msmemscope_event::{AccessKind, Device, Pool, StackId, StringId};
+use msmemscope_timeline::{EventKind, TimelineEvent};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::device_text::{device_text, pool_text};
+use crate::names::{Frame, Names, Site, SiteText, user_frame};
+use crate::notes::Notes;
+use crate::peak_window::PeakWindow;
+use crate::situation::{BlockChange, LiveBlock, Situation};
+
+/// Operators between two accesses beyond which a block idles.
+pub const DEFAULT_IDLE_THRESHOLD: u64 = 3000;
+/// Findings listed; all are counted.
+const LISTED_FINDINGS: usize = 200;
+/// Operators with frees or allocations remembered, so that several threads do not hide each other.
+const REMEMBERED_OPERATORS: usize = 8;
+
+/// Ways in which a block is used inefficiently.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InefficiencyKinds(u8);
+
+impl InefficiencyKinds {
+    /// Allocated long before its first use.
+    pub const EARLY: Self = Self(1);
+    /// Freed long after its last use.
+    pub const LATE: Self = Self(2);
+    /// Not used for long between two uses.
+    pub const IDLE: Self = Self(4);
+    /// The three of them.
+    pub const ALL: Self = Self(7);
+
+    /// The kind with this name in files and options.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "early_allocation" => Some(Self::EARLY),
+            "late_deallocation" => Some(Self::LATE),
+            "temporary_idleness" => Some(Self::IDLE),
+            _ => None,
+        }
+    }
+
+    /// Whether all of these are included.
+    #[inline]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both.
+    #[inline]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The names joined by commas, as the `inefficient_type` attribute has them.
+    pub fn attribute(self) -> &'static str {
+        match self.0 & 7 {
+            1 => "early_allocation",
+            2 => "late_deallocation",
+            3 => "early_allocation,late_deallocation",
+            4 => "temporary_idleness",
+            5 => "early_allocation,temporary_idleness",
+            6 => "late_deallocation,temporary_idleness",
+            7 => "early_allocation,late_deallocation,temporary_idleness",
+            _ => "",
+        }
+    }
+}
+
+/// What to look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InefficientSettings {
+    /// Blocks smaller than this are left out.
+    pub minimum_size_bytes: u64,
+    /// Kinds to report.
+    pub kinds: InefficiencyKinds,
+    /// Operators between two accesses beyond which a block idles.
+    pub idle_threshold: u64,
+}
+
+impl Default for InefficientSettings {
+    fn default() -> Self {
+        Self { minimum_size_bytes: 0, kinds: InefficiencyKinds::ALL, idle_threshold: DEFAULT_IDLE_THRESHOLD }
+    }
+}
+
+/// What is wrong with the blocks of a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// Allocated before it is needed.
+    EarlyAllocation,
+    /// Freed after it was needed.
+    LateDeallocation,
+    /// Not used for long in between.
+    TemporaryIdleness,
+    /// No operator ever touched it.
+    NeverUsed,
+}
+
+impl FindingKind {
+    /// Name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            FindingKind::EarlyAllocation => "early allocation",
+            FindingKind::LateDeallocation => "late deallocation",
+            FindingKind::TemporaryIdleness => "temporary idleness",
+            FindingKind::NeverUsed => "never used",
+        }
+    }
+}
+
+/// Blocks of one call site that are used inefficiently in one way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// In which way.
+    pub kind: FindingKind,
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// The pool.
+    #[serde(serialize_with = "pool_text")]
+    pub pool: Pool,
+    /// Where they are allocated.
+    pub site: SiteText,
+    /// Where one of them was used last (or first, for early allocation).
+    pub use_line: String,
+    /// How many blocks.
+    pub count: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Largest block.
+    pub largest_bytes: u64,
+    /// Bytes times operators during which they were not needed.
+    pub wasted_byte_operators: u64,
+}
+
+/// How many blocks and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Blocks.
+    pub blocks: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+impl Tally {
+    fn add(&mut self, size_bytes: u64) {
+        self.blocks += 1;
+        self.bytes = self.bytes.saturating_add(size_bytes);
+    }
+}
+
+/// What the peak of a pool would be if early and late blocks were not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PeakPotential {
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// The pool.
+    #[serde(serialize_with = "pool_text")]
+    pub pool: Pool,
+    /// The peak as it was.
+    pub peak_bytes: u64,
+    /// The peak as it could be.
+    pub peak_if_fixed_bytes: u64,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct InefficientReport {
+    /// Operators seen.
+    pub operators: u64,
+    /// Accesses seen. Without any there is nothing to say.
+    pub accesses: u64,
+    /// Blocks flagged as allocated early, as files have it.
+    pub early_allocation: Tally,
+    /// Blocks flagged as freed late.
+    pub late_deallocation: Tally,
+    /// Blocks flagged as idle.
+    pub temporary_idleness: Tally,
+    /// Of the early ones, those that hold a result from the begin.
+    pub results_kept: Tally,
+    /// Blocks no operator ever touched.
+    pub never_used: Tally,
+    /// Blocks that could have given their memory to a later block of the same size.
+    pub shareable: Tally,
+    /// Findings, the largest waste first.
+    pub findings: Vec<Finding>,
+    /// Findings that are not listed.
+    pub findings_not_listed: u64,
+    /// What fixing would bring.
+    pub peaks: Vec<PeakPotential>,
+}
+
+impl InefficientReport {
+    /// The largest part of a peak that fixing would save, from zero to one.
+    pub fn peak_share(&self) -> f64 {
+        let share = |peak: &PeakPotential| match peak.peak_bytes {
+            0 => 0.0,
+            bytes => 1.0 - peak.peak_if_fixed_bytes as f64 / bytes as f64,
+        };
+        self.peaks.iter().map(share).fold(0.0, f64::max)
+    }
+}
+
+/// The latest operators that did something.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentOperators([u64; REMEMBERED_OPERATORS]);
+
+impl RecentOperators {
+    fn add(&mut self, operator: u64) {
+        if self.0[0] != operator {
+            self.0.copy_within(0..REMEMBERED_OPERATORS - 1, 1);
+            self.0[0] = operator;
+        }
+    }
+
+    fn any_between(&self, after: u64, before: u64) -> bool {
+        self.0.iter().any(|&operator| after < operator && operator < before)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadState {
+    depth: u32,
+    operator: u64,
+    /// Pools in which the open operator allocated or freed, one bit each.
+    allocated: u8,
+    freed: u8,
+}
+
+/// What is known about the use of a live block.
+#[derive(Clone, Copy, Debug)]
+struct UseState {
+    born: u64,
+    first_use: u64,
+    last_use: u64,
+    last_operator: StringId,
+    last_stack: StackId,
+    filled_at_birth: bool,
+    latest_is_access: bool,
+    idle_operators: u64,
+    kinds: InefficiencyKinds,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    sample: LiveBlock,
+    used_by: StringId,
+    used_at: StackId,
+    count: u64,
+    bytes: u64,
+    largest_bytes: u64,
+    wasted: u64,
+}
+
+/// Follows the use of blocks.
+#[derive(Debug)]
+pub struct Inefficient {
+    settings: InefficientSettings,
+    operators: u64,
+    accesses: u64,
+    threads: FxHashMap<u32, ThreadState>,
+    allocations: [RecentOperators; 2],
+    frees: [RecentOperators; 2],
+    blocks: FxHashMap<u64, UseState>,
+    latest_allocation_of_size: FxHashMap<u64, u64>,
+    groups: FxHashMap<(FindingKind, Device, Pool, Site), Group>,
+    windows: FxHashMap<(Device, Pool), PeakWindow>,
+    allocating_only: FxHashMap<StringId, bool>,
+    report: InefficientReport,
+    notes: Vec<(u64, InefficiencyKinds)>,
+}
+
+fn pool_index(pool: Pool) -> Option<usize> {
+    match pool {
+        Pool::PytorchCaching => Some(0),
+        Pool::Atb => Some(1),
+        _ => None,
+    }
+}
+
+impl Inefficient {
+    /// Nothing seen yet.
+    pub fn new(settings: InefficientSettings) -> Self {
+        Self {
+            settings,
+            operators: 0,
+            accesses: 0,
+            threads: FxHashMap::default(),
+            allocations: Default::default(),
+            frees: Default::default(),
+            blocks: FxHashMap::default(),
+            latest_allocation_of_size: FxHashMap::default(),
+            groups: FxHashMap::default(),
+            windows: FxHashMap::default(),
+            allocating_only: FxHashMap::default(),
+            report: InefficientReport::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Number of the operator an event of a thread belongs to.
+    #[inline]
+    fn operator_of(&mut self, thread_id: u32) -> (u64, bool) {
+        match self.threads.get(&thread_id) {
+            Some(thread) if thread.depth > 0 => (thread.operator, true),
+            _ => {
+                self.operators += 1;
+                (self.operators, false)
+            }
+        }
+    }
+
+    /// A block began or ended.
+    #[inline]
+    pub fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
+        let (BlockChange::Begins(block, said) | BlockChange::Ends(block, said)) = change;
+        let Some(index) = pool_index(block.properties.pool) else { return };
+        let (operator, is_open) = self.operator_of(event.thread_id);
+        let key = (block.properties.device, block.properties.pool);
+        let window = self.windows.entry(key).or_default();
+        window.used(operator, said.used_bytes);
+        match change {
+            BlockChange::Begins(..) => {
+                self.remember(index, operator, is_open.then_some(event.thread_id), true);
+                self.latest_allocation_of_size.insert(block.size_bytes, operator);
+                if !block.shadow {
+                    let state = UseState {
+                        born: operator,
+                        first_use: 0,
+                        last_use: 0,
+                        last_operator: StringId::NONE,
+                        last_stack: StackId::NONE,
+                        filled_at_birth: false,
+                        latest_is_access: false,
+                        idle_operators: 0,
+                        kinds: InefficiencyKinds::default(),
+                    };
+                    self.blocks.insert(block.allocation_id, state);
+                }
+            }
+            BlockChange::Ends(..) => {
+                if let Some(state) = self.blocks.remove(&block.allocation_id) {
+                    self.end(index, operator, block, state, true);
+                }
+                self.remember(index, operator, is_open.then_some(event.thread_id), false);
+            }
+        }
+    }
+
+    /// Notes that an operator allocated or freed. Open operators count when they end.
+    fn remember(&mut self, index: usize, operator: u64, thread_id: Option<u32>, allocates: bool) {
+        match thread_id.and_then(|thread_id| self.threads.get_mut(&thread_id)) {
+            Some(thread) if allocates => thread.allocated |= 1 << index,
+            Some(thread) => thread.freed |= 1 << index,
+            None if allocates => self.allocations[index].add(operator),
+            None => self.frees[index].add(operator),
+        }
+    }
+
+    /// An operator began or ended, or touched memory.
+    #[inline]
+    pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, names: &dyn Names) {
+        match event.kind {
+            EventKind::Operator { begins: true, .. } => {
+                let thread = self.threads.entry(event.thread_id).or_default();
+                thread.depth += 1;
+                if thread.depth == 1 {
+                    self.operators += 1;
+                    *thread = ThreadState { depth: 1, operator: self.operators, allocated: 0, freed: 0 };
+                }
+            }
+            EventKind::Operator { begins: false, .. } => self.operator_ends(event.thread_id),
+            EventKind::Access { kind, allocation_id, operator, output_position, .. } if allocation_id != 0 => {
+                self.accesses += 1;
+                let (number, _) = self.operator_of(event.thread_id);
+                let Some(state) = self.blocks.get_mut(&allocation_id) else { return };
+                if number == state.born {
+                    let is_output = output_position > 0 || kind != AccessKind::Read;
+                    let allocating_only =
+                        *self.allocating_only.entry(operator).or_insert_with(|| names.text(operator).contains("empty"));
+                    state.filled_at_birth |= is_output && !allocating_only;
+                } else {
+                    if state.first_use == 0 {
+                        state.first_use = number;
+                        let index = situation.block(allocation_id).and_then(|block| pool_index(block.properties.pool));
+                        if index.is_some_and(|index| self.frees[index].any_between(state.born, number)) {
+                            state.kinds = state.kinds.with(InefficiencyKinds::EARLY);
+                        }
+                    }
+                    let idle = number.saturating_sub(state.last_use);
+                    if state.latest_is_access && idle > self.settings.idle_threshold {
+                        state.kinds = state.kinds.with(InefficiencyKinds::IDLE);
+                        state.idle_operators = state.idle_operators.max(idle);
+                    }
+                }
+                state.latest_is_access = true;
+                state.last_use = number;
+                state.last_operator = operator;
+                state.last_stack = event.python_stack;
+            }
+            _ => {}
+        }
+    }
+
+    fn operator_ends(&mut self, thread_id: u32) {
+        let Some(thread) = self.threads.get_mut(&thread_id) else { return };
+        thread.depth = thread.depth.saturating_sub(1);
+        if thread.depth > 0 {
+            return;
+        }
+        let ended = *thread;
+        for index in 0..2 {
+            if ended.allocated >> index & 1 == 1 {
+                self.allocations[index].add(ended.operator);
+            }
+            if ended.freed >> index & 1 == 1 {
+                self.frees[index].add(ended.operator);
+            }
+        }
+    }
+
+    /// Judges a block at its end, or at the end of the run.
+    fn end(&mut self, index: usize, operator: u64, block: &LiveBlock, state: UseState, freed: bool) {
+        let size_bytes = block.size_bytes;
+        if size_bytes < self.settings.minimum_size_bytes {
+            return;
+        }
+        let mut kinds = state.kinds;
+        let idle_at_end = freed && state.latest_is_access && state.last_use != operator;
+        if idle_at_end && self.allocations[index].any_between(state.last_use, operator) {
+            kinds = kinds.with(InefficiencyKinds::LATE);
+        }
+        kinds = kinds.and(self.settings.kinds);
+        if !kinds.is_empty() {
+            self.notes.push((block.allocation_id, kinds));
+        }
+        let window = self.windows.entry((block.properties.device, block.properties.pool)).or_default();
+        if kinds.contains(InefficiencyKinds::EARLY) {
+            self.report.early_allocation.add(size_bytes);
+            if state.filled_at_birth {
+                self.report.results_kept.add(size_bytes);
+            } else {
+                window.saved(state.born, state.first_use - 1, size_bytes);
+                self.find(FindingKind::EarlyAllocation, block, &state, state.first_use - state.born);
+            }
+        }
+        if kinds.contains(InefficiencyKinds::LATE) {
+            self.report.late_deallocation.add(size_bytes);
+            let window = self.windows.entry((block.properties.device, block.properties.pool)).or_default();
+            window.saved(state.last_use + 1, operator, size_bytes);
+            if self.latest_allocation_of_size.get(&size_bytes).is_some_and(|&latest| latest > state.last_use) {
+                self.report.shareable.add(size_bytes);
+            }
+            self.find(FindingKind::LateDeallocation, block, &state, operator - state.last_use);
+        }
+        if kinds.contains(InefficiencyKinds::IDLE) {
+            self.report.temporary_idleness.add(size_bytes);
+            self.find(FindingKind::TemporaryIdleness, block, &state, state.idle_operators);
+        }
+        if state.last_use == 0 && self.accesses > 0 && operator > state.born + 1 {
+            self.report.never_used.add(size_bytes);
+            self.find(FindingKind::NeverUsed, block, &state, operator - state.born);
+        }
+    }
+
+    fn find(&mut self, kind: FindingKind, block: &LiveBlock, state: &UseState, operators: u64) {
+        let key = (kind, block.properties.device, block.properties.pool, Site::of(block));
+        let group = self.groups.entry(key).or_insert(Group {
+            sample: *block,
+            used_by: state.last_operator,
+            used_at: state.last_stack,
+            count: 0,
+            bytes: 0,
+            largest_bytes: 0,
+            wasted: 0,
+        });
+        group.count += 1;
+        group.bytes = group.bytes.saturating_add(block.size_bytes);
+        group.wasted = group.wasted.saturating_add(block.size_bytes.saturating_mul(operators));
+        if block.size_bytes > group.largest_bytes {
+            group.largest_bytes = block.size_bytes;
+            (group.sample, group.used_by, group.used_at) = (*block, state.last_operator, state.last_stack);
+        }
+    }
+
+    /// What was found; blocks still alive are judged now.
+    pub fn finish(mut self, situation: &Situation, names: &dyn Names, notes: &mut Notes) -> InefficientReport {
+        let mut alive: Vec<(u64, UseState)> = std::mem::take(&mut self.blocks).into_iter().collect();
+        alive.sort_unstable_by_key(|(allocation_id, _)| *allocation_id);
+        for (allocation_id, state) in alive {
+            if let Some(block) = situation.block(allocation_id)
+                && let Some(index) = pool_index(block.properties.pool)
+            {
+                self.end(index, self.operators, block, state, false);
+            }
+        }
+        for (allocation_id, kinds) in self.notes {
+            notes.set_inefficiency(allocation_id, kinds);
+        }
+        let mut groups: Vec<_> = self.groups.into_iter().collect();
+        groups.sort_by_key(|((kind, device, pool, site), group)| {
+            (std::cmp::Reverse(group.wasted), *kind, *device, *pool, *site)
+        });
+        let mut report = self.report;
+        report.findings_not_listed = groups.len().saturating_sub(LISTED_FINDINGS) as u64;
+        report.findings = groups
+            .iter()
+            .take(LISTED_FINDINGS)
+            .map(|((kind, device, pool, _), group)| Finding {
+                kind: *kind,
+                device: *device,
+                pool: *pool,
+                site: SiteText::of(&group.sample, names),
+                use_line: use_line(group, names),
+                count: group.count,
+                bytes: group.bytes,
+                largest_bytes: group.largest_bytes,
+                wasted_byte_operators: group.wasted,
+            })
+            .collect();
+        let mut peaks: Vec<PeakPotential> = self
+            .windows
+            .into_iter()
+            .map(|((device, pool), window)| {
+                let (peak_bytes, peak_if_fixed_bytes) = window.finish();
+                PeakPotential { device, pool, peak_bytes, peak_if_fixed_bytes }
+            })
+            .collect();
+        peaks.sort_by_key(|peak| (peak.device, peak.pool));
+        report.peaks = peaks;
+        report.operators = self.operators;
+        report.accesses = self.accesses;
+        report
+    }
+}
+
+fn use_line(group: &Group, names: &dyn Names) -> String {
+    let frames: Vec<Frame> = if group.used_at.is_some() { names.python_frames(group.used_at) } else { Vec::new() };
+    match (user_frame(&frames), group.used_by.is_some()) {
+        (Some(frame), true) => format!("{} ({})", frame.describe(), names.text(group.used_by)),
+        (Some(frame), false) => frame.describe(),
+        (None, true) => names.text(group.used_by),
+        (None, false) => String::new(),
+    }
+}

@@ -1,0 +1,349 @@
+//! Leaks over the steps of a run.
+//!
+//! A *candidate* was allocated in the second step of its device or later, has survived the end of at
+//! least one more step, and is alive at the end. Candidates of one call site (stack; without stacks
+//! operator, size and owner) are one group. A group with candidates from three or more steps is a
+//! *leak*: it grows again and again. Otherwise it is *retained once*: a cache that was filled late, a
+//! result that is kept.
+//!
+//! Driver memory that backs a framework pool is left out: it grows because the pool does, and the
+//! pool's own blocks say why. Without any step the only thing that can be said is which driver memory
+//! is alive after aclFinalize.
+
+use std::collections::BTreeMap;
+
+use msmemscope_event::{AllocationInterface, Device, Pool};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use crate::device_text::{device_text, pool_text};
+use crate::fluctuation::is_framework_pool;
+use crate::names::{Names, Site, SiteText};
+use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
+
+/// Candidates from so many steps make a leak.
+pub const LEAK_STEPS: usize = 3;
+/// Blocks listed per group; all are counted.
+const LISTED_BLOCKS: usize = 1000;
+/// Step ends remembered per pool; later ones replace every second one.
+const REMEMBERED_STEPS: usize = 4096;
+
+/// A block that was not freed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeakedBlock {
+    /// Number of the allocation.
+    pub allocation_id: u64,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// When it was allocated.
+    pub timestamp_ns: u64,
+    /// Step it was allocated in.
+    pub step: u64,
+    /// Kernels launched on the device before.
+    pub kernel_index: u64,
+}
+
+/// Blocks of one call site.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeakGroup {
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// The pool.
+    #[serde(serialize_with = "pool_text")]
+    pub pool: Pool,
+    /// Where they were allocated.
+    pub site: SiteText,
+    /// How many blocks.
+    pub count: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// From how many different steps.
+    pub steps: u64,
+    /// First and last of these steps.
+    pub step_range: (u64, u64),
+    /// Growth: bytes divided by the steps from the first to the last.
+    pub bytes_per_step: u64,
+    /// The blocks in allocation order, at most a thousand of them.
+    pub blocks: Vec<LeakedBlock>,
+}
+
+/// Use of a pool at the end of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StepUse {
+    /// The step.
+    pub step: u64,
+    /// The same counted on the device only.
+    pub device_step: u64,
+    /// Bytes in use when it ended.
+    pub used_bytes: u64,
+}
+
+/// How a pool grew from step to step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoolGrowth {
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// The pool.
+    #[serde(serialize_with = "pool_text")]
+    pub pool: Pool,
+    /// Use at step ends, in order; every one unless there are thousands.
+    pub step_ends: Vec<StepUse>,
+}
+
+impl PoolGrowth {
+    /// Average growth per step from the end of the second step to the end of the last.
+    pub fn bytes_per_step(&self) -> Option<f64> {
+        let settled = self.step_ends.get(1..)?;
+        let (first, last) = (settled.first()?, settled.last()?);
+        let steps = last.device_step.checked_sub(first.device_step).filter(|&steps| steps > 0)?;
+        Some((last.used_bytes as f64 - first.used_bytes as f64) / steps as f64)
+    }
+}
+
+/// Why driver memory alive at the end is or is not reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DriverVerdict {
+    /// Steps told what leaks.
+    ByStep,
+    /// There were no steps; what is alive after aclFinalize is reported.
+    AfterFinalize,
+    /// There were no steps and aclFinalize was not seen, so nothing can be said.
+    NotKnown,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeakReport {
+    /// Steps of the device that has most of them.
+    pub steps: u64,
+    /// Groups that grow, the largest first.
+    pub leaks: Vec<LeakGroup>,
+    /// Groups that do not, the largest first.
+    pub retained_once: Vec<LeakGroup>,
+    /// Driver memory alive after aclFinalize, if there were no steps.
+    pub after_finalize: Vec<LeakGroup>,
+    /// What is behind the former list.
+    pub driver: DriverVerdict,
+    /// Growth of every pool.
+    pub growth: Vec<PoolGrowth>,
+}
+
+impl LeakReport {
+    /// Bytes of all leaks, including driver memory alive after aclFinalize.
+    pub fn leaked_bytes(&self) -> u64 {
+        self.leaks.iter().chain(&self.after_finalize).map(|group| group.bytes).sum()
+    }
+
+    /// Whether there are too few steps to tell a leak from a block retained once.
+    pub fn too_few_steps(&self) -> bool {
+        // Step 1 never counts, the last one only closes the others.
+        self.steps < LEAK_STEPS as u64 + 2
+    }
+}
+
+#[derive(Debug, Default)]
+struct GrowthState {
+    used_bytes: u64,
+    step_ends: Vec<StepUse>,
+    ends_seen: usize,
+    keep_every: usize,
+}
+
+/// Follows blocks over steps.
+#[derive(Debug, Default)]
+pub struct Leaks {
+    growth: FxHashMap<(Device, Pool), GrowthState>,
+    /// Driver blocks by device and address that hold no pool block as far as seen.
+    plain_driver: BTreeMap<(Device, u64), (u64, u64)>,
+    /// Driver blocks that back a pool.
+    backing: FxHashSet<u64>,
+    /// Devices on which a framework pool was seen.
+    pool_devices: FxHashSet<Device>,
+}
+
+impl Leaks {
+    /// A block began or ended.
+    #[inline]
+    pub fn block(&mut self, change: &BlockChange<'_>) {
+        let (BlockChange::Begins(block, event) | BlockChange::Ends(block, event)) = change;
+        let (device, pool) = (block.properties.device, block.properties.pool);
+        if pool == Pool::Hal {
+            self.driver_block(change);
+        } else if is_framework_pool(pool) {
+            if matches!(change, BlockChange::Begins(..)) && !self.plain_driver.is_empty() {
+                self.mark_backing(device, block.address);
+            }
+        } else if pool != Pool::PytorchWorkspace {
+            return;
+        }
+        self.growth.entry((device, pool)).or_default().used_bytes = event.used_bytes;
+    }
+
+    fn driver_block(&mut self, change: &BlockChange<'_>) {
+        match change {
+            BlockChange::Begins(block, _) => {
+                if block.properties.interface == AllocationInterface::Alloc {
+                    let key = (block.properties.device, block.address);
+                    self.plain_driver.insert(key, (block.size_bytes, block.allocation_id));
+                }
+            }
+            BlockChange::Ends(block, _) => {
+                self.plain_driver.remove(&(block.properties.device, block.address));
+                self.backing.remove(&block.allocation_id);
+            }
+        }
+    }
+
+    /// The driver block around an address belongs to a pool.
+    fn mark_backing(&mut self, device: Device, address: u64) {
+        self.pool_devices.insert(device);
+        let before = self.plain_driver.range((device, 0)..=(device, address)).next_back();
+        if let Some((&(_, start), &(size_bytes, allocation_id))) = before
+            && address - start < size_bytes
+        {
+            self.backing.insert(allocation_id);
+            self.plain_driver.remove(&(device, start));
+        }
+    }
+
+    /// A step began or ended.
+    pub fn step(&mut self, change: &StepChange, situation: &Situation) {
+        if change.begins {
+            return;
+        }
+        for ((device, _), state) in &mut self.growth {
+            if change.device == Device::Unknown || change.device == *device {
+                let device_step = situation.steps(*device).ended;
+                state.remember(StepUse { step: change.number, device_step, used_bytes: state.used_bytes });
+            }
+        }
+    }
+
+    fn is_candidate(&self, block: &LiveBlock, situation: &Situation) -> bool {
+        let properties = &block.properties;
+        let of_interest = match properties.pool {
+            Pool::Hal => {
+                let backs_pool = self.backing.contains(&block.allocation_id)
+                    || properties.interface == AllocationInterface::Create
+                        && self.pool_devices.contains(&properties.device);
+                !backs_pool
+            }
+            pool => is_framework_pool(pool),
+        };
+        of_interest
+            && !block.shadow
+            && block.device_step >= 2
+            && situation.steps(properties.device).ended > block.device_step
+    }
+
+    /// The blocks that would be called leaks if the run ended now, as bytes per device.
+    pub fn leaked_bytes_now(&self, device: Device, situation: &Situation) -> u64 {
+        let mut groups: FxHashMap<(Pool, Site), (FxHashSet<u64>, u64)> = FxHashMap::default();
+        for block in situation.live_blocks() {
+            let on_device = block.properties.device == device && block.properties.pool != Pool::Hal;
+            if on_device && self.is_candidate(block, situation) {
+                let (steps, bytes) = groups.entry((block.properties.pool, Site::of(block))).or_default();
+                steps.insert(block.device_step);
+                *bytes += block.size_bytes;
+            }
+        }
+        groups.values().filter(|(steps, _)| steps.len() >= LEAK_STEPS).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What was found.
+    pub fn finish(self, situation: &Situation, names: &dyn Names) -> LeakReport {
+        let steps = situation.most_steps();
+        let mut candidates: Vec<&LiveBlock> =
+            situation.live_blocks().filter(|block| self.is_candidate(block, situation)).collect();
+        candidates.sort_unstable_by_key(|block| block.allocation_id);
+        let (leaks, retained_once) =
+            group(&candidates, names).into_iter().partition(|group| group.steps >= LEAK_STEPS as u64);
+        let driver = match (steps > 0, situation.is_acl_finalized()) {
+            (true, _) => DriverVerdict::ByStep,
+            (false, true) => DriverVerdict::AfterFinalize,
+            (false, false) => DriverVerdict::NotKnown,
+        };
+        let mut after_finalize = Vec::new();
+        if driver == DriverVerdict::AfterFinalize {
+            let mut alive: Vec<&LiveBlock> =
+                situation.live_blocks().filter(|block| block.properties.pool == Pool::Hal && !block.shadow).collect();
+            alive.sort_unstable_by_key(|block| block.allocation_id);
+            after_finalize = group(&alive, names);
+        }
+        let mut growth: Vec<PoolGrowth> = self
+            .growth
+            .into_iter()
+            .filter(|(_, state)| !state.step_ends.is_empty())
+            .map(|((device, pool), state)| PoolGrowth { device, pool, step_ends: state.step_ends })
+            .collect();
+        growth.sort_by_key(|growth| (growth.device, growth.pool));
+        LeakReport { steps, leaks, retained_once, after_finalize, driver, growth }
+    }
+}
+
+impl GrowthState {
+    fn remember(&mut self, step_use: StepUse) {
+        self.keep_every = self.keep_every.max(1);
+        if self.ends_seen.is_multiple_of(self.keep_every) {
+            self.step_ends.push(step_use);
+        }
+        self.ends_seen += 1;
+        if self.step_ends.len() >= REMEMBERED_STEPS {
+            let mut position = 0;
+            self.step_ends.retain(|_| {
+                position += 1;
+                position % 2 == 1
+            });
+            self.keep_every *= 2;
+        }
+    }
+}
+
+/// Blocks by site, the largest group first. Sites without stacks also differ by owner.
+fn group(blocks: &[&LiveBlock], names: &dyn Names) -> Vec<LeakGroup> {
+    let mut groups: BTreeMap<(Device, Pool, Site, Option<&str>), Vec<&LiveBlock>> = BTreeMap::new();
+    for block in blocks {
+        let site = Site::of(block);
+        let owner = match site {
+            Site::Bare { .. } => names.owner(block.allocation_id),
+            _ => None,
+        };
+        groups.entry((block.properties.device, block.properties.pool, site, owner)).or_default().push(block);
+    }
+    let mut found: Vec<LeakGroup> = groups
+        .into_iter()
+        .map(|((device, pool, _, _), blocks)| {
+            // In allocation order, so step numbers never decrease.
+            let mut steps: Vec<(u64, u64)> = blocks.iter().map(|block| (block.device_step, block.step)).collect();
+            steps.dedup();
+            let (first, last) = (steps[0], steps[steps.len() - 1]);
+            let bytes: u64 = blocks.iter().map(|block| block.size_bytes).sum();
+            let leaked = |block: &&LiveBlock| LeakedBlock {
+                allocation_id: block.allocation_id,
+                address: block.address,
+                size_bytes: block.size_bytes,
+                timestamp_ns: block.timestamp_ns,
+                step: block.step,
+                kernel_index: block.kernel_index,
+            };
+            LeakGroup {
+                device,
+                pool,
+                site: SiteText::of(blocks[0], names),
+                count: blocks.len() as u64,
+                bytes,
+                steps: steps.len() as u64,
+                step_range: (first.1, last.1),
+                bytes_per_step: bytes / (last.0 - first.0 + 1),
+                blocks: blocks.iter().take(LISTED_BLOCKS).map(leaked).collect(),
+            }
+        })
+        .collect();
+    found.sort_by_key(|group| (std::cmp::Reverse((group.bytes_per_step, group.bytes)), group.device));
+    found
+}

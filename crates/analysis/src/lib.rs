@@ -1,0 +1,33 @@
+//! From events to findings people can act on. One module per question, all fed by one pass.
+//!
+//! * [`situation`]: what holds at the current event; kept once for all questions.
+//! * [`leaks`], [`marks`], [`fluctuation`], [`decompose`], [`inefficient`], [`out_of_memory`],
+//!   [`fragmentation`]: one question each, as consumers of events whose memory is bounded by live
+//!   blocks, and a plain result.
+//! * [`pass`]: several of them in one pass over a recording.
+//! * [`text`]: results as text for the terminal.
+#![forbid(unsafe_code)]
+
+pub mod decompose;
+pub mod fluctuation;
+pub mod fragmentation;
+pub mod gaps;
+pub mod inefficient;
+pub mod leaks;
+pub mod marks;
+pub mod names;
+pub mod notes;
+pub mod out_of_memory;
+pub mod owners;
+pub mod pass;
+pub mod situation;
+pub mod text;
+
+mod device_text;
+mod peak_window;
+mod pool_use;
+
+pub use names::{Frame, Names, RecordingNames, StackResolver};
+pub use notes::Notes;
+pub use owners::Owners;
+pub use pass::{Answers, OwnerQuestion, Questions, analyze, needs_owners};

@@ -1,0 +1,159 @@
+//! Leaks between three marks A, B, C of the same text: what is allocated between A and B has to be
+//! freed before C.
+
+use msmemscope_event::{Device, Pool};
+use msmemscope_timeline::TimelineEvent;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::device_text::{device_text, pool_text};
+use crate::names::{Names, SiteText};
+use crate::situation::{BlockChange, LiveBlock};
+
+/// Which marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkSettings {
+    /// Text of the marks.
+    pub message: String,
+    /// Which mark with this text is A, counted from zero per device.
+    pub start_index: u64,
+}
+
+/// A block that was not freed in time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MarkLeak {
+    /// The pool.
+    #[serde(serialize_with = "pool_text")]
+    pub pool: Pool,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// `ID` of its row in a dump, or the number of its allocation.
+    pub index: u64,
+    /// Where it was allocated.
+    pub site: SiteText,
+}
+
+/// How far a device got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MarkOutcome {
+    /// All three marks were seen.
+    Complete,
+    /// Fewer than three marks with this text.
+    TooFewMarks,
+    /// Marks enough, but not from this index on.
+    IndexOutOfRange,
+}
+
+/// What was found on one device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceMarkLeaks {
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// Marks with this text.
+    pub marks: u64,
+    /// Whether the question could be answered.
+    pub outcome: MarkOutcome,
+    /// Blocks that were not freed in time, in allocation order.
+    pub leaks: Vec<MarkLeak>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MarkLeakReport {
+    /// Text of the marks.
+    pub message: String,
+    /// Index of A.
+    pub start_index: u64,
+    /// Every device that has marks or memory.
+    pub devices: Vec<DeviceMarkLeaks>,
+}
+
+#[derive(Debug, Default)]
+struct DeviceState {
+    marks: u64,
+    open: FxHashMap<u64, LiveBlock>,
+}
+
+/// Follows the marks.
+#[derive(Debug)]
+pub struct MarkLeaks {
+    settings: MarkSettings,
+    devices: FxHashMap<Device, DeviceState>,
+}
+
+impl MarkLeaks {
+    /// Nothing seen yet.
+    pub fn new(settings: MarkSettings) -> Self {
+        Self { settings, devices: FxHashMap::default() }
+    }
+
+    /// The user marked a point. A mark without device counts for all devices.
+    pub fn mark(&mut self, event: &TimelineEvent, message: &str) {
+        if message != self.settings.message {
+            return;
+        }
+        match event.device {
+            Device::Unknown => self.devices.values_mut().for_each(|state| state.marks += 1),
+            device => self.devices.entry(device).or_default().marks += 1,
+        }
+    }
+
+    /// A block began or ended.
+    #[inline]
+    pub fn block(&mut self, change: &BlockChange<'_>) {
+        let a = self.settings.start_index + 1;
+        match change {
+            BlockChange::Begins(block, _) => {
+                let state = self.devices.entry(block.properties.device).or_default();
+                if state.marks == a && !block.shadow {
+                    state.open.insert(block.allocation_id, **block);
+                }
+            }
+            BlockChange::Ends(block, _) => {
+                if let Some(state) = self.devices.get_mut(&block.properties.device)
+                    && state.marks < a + 2
+                {
+                    state.open.remove(&block.allocation_id);
+                }
+            }
+        }
+    }
+
+    /// What was found.
+    pub fn finish(self, names: &dyn Names) -> MarkLeakReport {
+        let MarkSettings { message, start_index } = self.settings;
+        let mut devices: Vec<DeviceMarkLeaks> = self
+            .devices
+            .into_iter()
+            .map(|(device, state)| {
+                let outcome = match state.marks {
+                    marks if marks >= start_index + 3 => MarkOutcome::Complete,
+                    marks if marks >= 3 => MarkOutcome::IndexOutOfRange,
+                    _ => MarkOutcome::TooFewMarks,
+                };
+                let mut leaked: Vec<LiveBlock> = match outcome {
+                    MarkOutcome::Complete => state.open.into_values().collect(),
+                    _ => Vec::new(),
+                };
+                leaked.sort_unstable_by_key(|block| block.allocation_id);
+                let leaks = leaked
+                    .iter()
+                    .map(|block| MarkLeak {
+                        pool: block.properties.pool,
+                        address: block.address,
+                        size_bytes: block.size_bytes,
+                        index: names.row_id(block.allocation_id),
+                        site: SiteText::of(block, names),
+                    })
+                    .collect();
+                DeviceMarkLeaks { device, marks: state.marks, outcome, leaks }
+            })
+            .collect();
+        devices.sort_by_key(|device| device.device);
+        MarkLeakReport { message, start_index, devices }
+    }
+}

@@ -1,0 +1,233 @@
+//! How findings get names: texts, frames and owners of a recording.
+
+use msmemscope_event::{StackId, StringId};
+use msmemscope_import::Recording;
+use msmemscope_timeline::FactSource;
+use serde::Serialize;
+
+use crate::owners::Owners;
+use crate::situation::LiveBlock;
+
+/// One frame of a call stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Frame {
+    /// Function.
+    pub function: String,
+    /// Source file or library; empty if not known.
+    pub file: String,
+    /// Line, zero if not known.
+    pub line: u32,
+}
+
+impl Frame {
+    /// `file:line function` as far as known.
+    pub fn describe(&self) -> String {
+        match (self.file.is_empty(), self.line) {
+            (true, _) => self.function.clone(),
+            (false, 0) => format!("{} {}", self.file, self.function),
+            (false, line) => format!("{}:{line} {}", self.file, self.function),
+        }
+    }
+}
+
+/// Gives things their names.
+pub trait Names {
+    /// An interned text.
+    fn text(&self, id: StringId) -> String;
+
+    /// Frames of a Python stack, innermost first.
+    fn python_frames(&self, stack: StackId) -> Vec<Frame>;
+
+    /// Frames of a native stack, innermost first. The time is that of an event with this stack.
+    fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame>;
+
+    /// The owner of an allocation.
+    fn owner(&self, allocation_id: u64) -> Option<&str>;
+
+    /// A number that is the same for all allocations of one owner; zero without owner.
+    fn owner_id(&self, allocation_id: u64) -> u32;
+
+    /// What the source calls an allocation: the `ID` of its row in a dump, else its number.
+    fn row_id(&self, allocation_id: u64) -> u64;
+}
+
+/// Resolves stacks of our own recordings; the import knows those of dump files itself.
+pub trait StackResolver {
+    /// Frames of a Python stack, innermost first.
+    fn python_frames(&self, stack: StackId) -> Vec<Frame>;
+
+    /// Frames of a native stack, innermost first.
+    fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame>;
+}
+
+/// Names of one recording.
+pub struct RecordingNames<'a> {
+    recording: &'a Recording,
+    owners: Option<&'a Owners>,
+    resolver: Option<&'a dyn StackResolver>,
+}
+
+impl<'a> RecordingNames<'a> {
+    /// Names of a recording; owners and the resolver matter for our own recordings only.
+    pub fn new(recording: &'a Recording, owners: Option<&'a Owners>, resolver: Option<&'a dyn StackResolver>) -> Self {
+        Self { recording, owners, resolver }
+    }
+
+    fn defined_python_frames(&self, stack: StackId) -> Vec<Frame> {
+        let definitions = self.recording.definitions();
+        let frames = definitions.python_stack(stack).unwrap_or_default();
+        frames
+            .iter()
+            .filter_map(|frame| definitions.code(frame.code))
+            .map(|code| Frame {
+                function: definitions.string(code.name).into_owned(),
+                file: definitions.string(code.file).into_owned(),
+                line: code.first_line,
+            })
+            .collect()
+    }
+}
+
+impl Names for RecordingNames<'_> {
+    fn text(&self, id: StringId) -> String {
+        self.recording.definitions().string(id).into_owned()
+    }
+
+    fn python_frames(&self, stack: StackId) -> Vec<Frame> {
+        match (self.recording, self.resolver) {
+            (Recording::Trace { .. }, Some(resolver)) => resolver.python_frames(stack),
+            _ => self.defined_python_frames(stack),
+        }
+    }
+
+    fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame> {
+        if let Some(text) = self.recording.stated_stack(stack) {
+            let frame = |line: &str| Frame { function: line.trim().to_owned(), ..Frame::default() };
+            return text.lines().map(frame).collect();
+        }
+        self.resolver.map_or_else(Vec::new, |resolver| resolver.native_frames(stack, timestamp_ns))
+    }
+
+    fn owner(&self, allocation_id: u64) -> Option<&str> {
+        match self.owners {
+            Some(owners) => owners.owner(allocation_id),
+            None => self.recording.stated_owner(allocation_id),
+        }
+    }
+
+    fn owner_id(&self, allocation_id: u64) -> u32 {
+        match (self.owners, self.recording) {
+            (Some(owners), _) => owners.owner_id(allocation_id),
+            (None, Recording::Process(process)) => process.owner_id(allocation_id),
+            (None, Recording::Trace { .. }) => 0,
+        }
+    }
+
+    fn row_id(&self, allocation_id: u64) -> u64 {
+        match self.recording {
+            Recording::Trace { .. } => allocation_id,
+            Recording::Process(process) => process.row_id(allocation_id).unwrap_or(allocation_id),
+        }
+    }
+}
+
+/// Where blocks come from: blocks of one site are one finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Site {
+    /// A Python stack.
+    Python(StackId),
+    /// A native stack, where there is no Python stack.
+    Native(StackId),
+    /// Nothing but the operator and the size.
+    Bare {
+        /// The operator, if one was running.
+        operator: StringId,
+        /// The size.
+        size_bytes: u64,
+    },
+}
+
+impl Site {
+    /// The site of a block.
+    #[inline]
+    pub fn of(block: &LiveBlock) -> Self {
+        Self::from_parts(block.python_stack, block.native_stack, block.operator, block.size_bytes)
+    }
+
+    /// The site told by these.
+    #[inline]
+    pub fn from_parts(python: StackId, native: StackId, operator: StringId, size_bytes: u64) -> Self {
+        if python.is_some() {
+            Site::Python(python)
+        } else if native.is_some() {
+            Site::Native(native)
+        } else {
+            Site::Bare { operator, size_bytes }
+        }
+    }
+}
+
+/// A site with its names, for reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SiteText {
+    /// The line of user code, or the best there is.
+    pub line: String,
+    /// The operator that ran, if one did.
+    pub operator: String,
+    /// Who owns the blocks.
+    pub owner: String,
+    /// Python frames, innermost first.
+    pub python: Vec<Frame>,
+    /// Native frames, innermost first.
+    pub native: Vec<Frame>,
+}
+
+/// Paths that hold frameworks rather than the user's program.
+const LIBRARY_MARKS: [&str; 6] =
+    ["site-packages/", "dist-packages/", "/lib/python", "/msmemscope/", "<frozen", "<string>"];
+
+/// The innermost frame that is the user's own code, else the innermost.
+pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
+    let is_user =
+        |frame: &&Frame| !frame.file.is_empty() && !LIBRARY_MARKS.iter().any(|mark| frame.file.contains(mark));
+    frames.iter().find(is_user).or_else(|| frames.first())
+}
+
+impl SiteText {
+    /// Names of the site of a block.
+    pub fn of(block: &LiveBlock, names: &dyn Names) -> Self {
+        let python = if block.python_stack.is_some() { names.python_frames(block.python_stack) } else { Vec::new() };
+        let native = match block.native_stack.is_some() {
+            true => names.native_frames(block.native_stack, block.timestamp_ns),
+            false => Vec::new(),
+        };
+        let operator = if block.operator.is_some() { names.text(block.operator) } else { String::new() };
+        let owner = names.owner(block.allocation_id).unwrap_or_default().to_owned();
+        let frame = user_frame(&python).or_else(|| native.first());
+        let line = match frame {
+            Some(frame) => frame.describe(),
+            None if !operator.is_empty() => format!("operator {operator}"),
+            None => "no call stack recorded".to_owned(),
+        };
+        Self { line, operator, owner, python, native }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_code_is_preferred_over_libraries() {
+        let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 3 };
+        let frames = [
+            frame("/usr/lib/python3.11/site-packages/torch/_ops.py"),
+            frame("/home/me/train.py"),
+            frame("/home/me/main.py"),
+        ];
+        assert_eq!(user_frame(&frames).unwrap().file, "/home/me/train.py");
+        assert_eq!(user_frame(&frames[..1]).unwrap().file, frames[0].file);
+        assert_eq!(user_frame(&[]), None);
+        assert_eq!(frames[1].describe(), "/home/me/train.py:3 f");
+    }
+}

@@ -1,0 +1,261 @@
+//! One pass over a recording that answers several questions at once.
+
+use msmemscope_import::Recording;
+use msmemscope_timeline::{
+    EventKind, EventSink, StepSource, Summary, TimelineEvent, TimelineSettings, detect_step_source,
+};
+use serde::Serialize;
+
+use crate::decompose::{Decomposition, OwnerReport};
+use crate::fluctuation::{Fluctuation, PoolFluctuation};
+use crate::fragmentation::{Fragmentation, FragmentationReport};
+use crate::inefficient::{Inefficient, InefficientReport, InefficientSettings};
+use crate::leaks::{LeakReport, Leaks};
+use crate::marks::{MarkLeakReport, MarkLeaks, MarkSettings};
+use crate::names::{Names, RecordingNames, StackResolver};
+use crate::notes::Notes;
+use crate::out_of_memory::{OutOfMemory, OutOfMemoryReport};
+use crate::owners::Owners;
+use crate::situation::{BlockChange, Situation, StepChange};
+
+/// Which questions to answer.
+#[derive(Clone, Debug, Default)]
+pub struct Questions {
+    /// Leaks over steps.
+    pub leaks: bool,
+    /// Fluctuation within steps.
+    pub fluctuation: bool,
+    /// Leaks between three marks.
+    pub marks: Option<MarkSettings>,
+    /// Owners of memory at the peak, at the end, and at the end of this step.
+    pub owners: Option<OwnerQuestion>,
+    /// Inefficient use.
+    pub inefficient: Option<InefficientSettings>,
+    /// Out-of-memory failures, with so many blocks listed.
+    pub out_of_memory: Option<usize>,
+    /// Fragmentation of pools.
+    pub fragmentation: bool,
+}
+
+/// What to say about owners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerQuestion {
+    /// Also at the end of this step.
+    pub step: Option<u64>,
+}
+
+impl Questions {
+    /// Everything that needs no further input.
+    pub fn all() -> Self {
+        Self {
+            leaks: true,
+            fluctuation: true,
+            marks: None,
+            owners: Some(OwnerQuestion::default()),
+            inefficient: Some(InefficientSettings::default()),
+            out_of_memory: Some(crate::out_of_memory::DEFAULT_LISTED_BLOCKS),
+            fragmentation: true,
+        }
+    }
+}
+
+/// All answers about one process.
+#[derive(Debug, Serialize)]
+pub struct Answers {
+    /// The process.
+    pub process_id: u32,
+    /// Peaks and totals of all pools.
+    #[serde(serialize_with = "crate::pool_use::serialize")]
+    pub summary: Summary,
+    /// Leaks over steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaks: Option<LeakReport>,
+    /// Fluctuation within steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fluctuation: Option<Vec<PoolFluctuation>>,
+    /// Leaks between three marks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marks: Option<MarkLeakReport>,
+    /// Owners of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owners: Option<OwnerReport>,
+    /// Inefficient use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inefficient: Option<InefficientReport>,
+    /// Out-of-memory failures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub out_of_memory: Option<OutOfMemoryReport>,
+    /// Fragmentation of pools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragmentation: Option<FragmentationReport>,
+    /// What rows of the blocks should say.
+    #[serde(skip)]
+    pub notes: Notes,
+}
+
+/// The state of a pass.
+pub struct Pass<'a> {
+    names: &'a dyn Names,
+    situation: Situation,
+    leaks: Option<Leaks>,
+    fluctuation: Option<Fluctuation>,
+    marks: Option<MarkLeaks>,
+    owners: Option<Decomposition>,
+    inefficient: Option<Inefficient>,
+    out_of_memory: Option<OutOfMemory>,
+    fragmentation: Option<Fragmentation>,
+}
+
+impl<'a> Pass<'a> {
+    /// A pass at its begin.
+    pub fn new(questions: &Questions, names: &'a dyn Names, step_source: Option<StepSource>) -> Self {
+        let mut situation = Situation::default();
+        if let Some(StepSource::Api { first_number }) = step_source {
+            situation.begin_with_step(first_number);
+        }
+        Self {
+            names,
+            situation,
+            // The reason of an out-of-memory failure may be a leak.
+            leaks: (questions.leaks || questions.out_of_memory.is_some()).then(Leaks::default),
+            fluctuation: questions.fluctuation.then(Fluctuation::default),
+            marks: questions.marks.clone().map(MarkLeaks::new),
+            owners: questions.owners.map(|question| Decomposition::new(question.step)),
+            inefficient: questions.inefficient.clone().map(Inefficient::new),
+            out_of_memory: questions.out_of_memory.map(OutOfMemory::new),
+            fragmentation: questions.fragmentation.then(Fragmentation::default),
+        }
+    }
+
+    #[inline]
+    fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
+        if let Some(leaks) = &mut self.leaks {
+            leaks.block(change);
+        }
+        if let Some(fluctuation) = &mut self.fluctuation {
+            fluctuation.block(change, &self.situation);
+        }
+        if let Some(marks) = &mut self.marks {
+            marks.block(change);
+        }
+        if let Some(owners) = &mut self.owners {
+            owners.block(change, self.names);
+        }
+        if let Some(inefficient) = &mut self.inefficient {
+            inefficient.block(change, event);
+        }
+        if let Some(out_of_memory) = &mut self.out_of_memory {
+            out_of_memory.block(change, event);
+        }
+        if let Some(fragmentation) = &mut self.fragmentation {
+            fragmentation.block(change, &self.situation);
+        }
+    }
+
+    fn step(&mut self, change: &StepChange) {
+        if let Some(leaks) = &mut self.leaks {
+            leaks.step(change, &self.situation);
+        }
+        if let Some(fluctuation) = &mut self.fluctuation {
+            fluctuation.step(change, &self.situation);
+        }
+        if let Some(owners) = &mut self.owners {
+            owners.step(change);
+        }
+        if let Some(fragmentation) = &mut self.fragmentation {
+            fragmentation.step(change, &self.situation);
+        }
+    }
+
+    fn other(&mut self, event: &TimelineEvent) {
+        match &event.kind {
+            EventKind::Operator { .. } | EventKind::Access { .. } => {
+                if let Some(inefficient) = &mut self.inefficient {
+                    inefficient.event(event, &self.situation, self.names);
+                }
+            }
+            EventKind::Mark { message, .. } => {
+                if let Some(marks) = &mut self.marks {
+                    marks.mark(event, message);
+                }
+            }
+            EventKind::AllocationFailed { .. } | EventKind::CardSample { .. } => {
+                if let Some(out_of_memory) = &mut self.out_of_memory {
+                    out_of_memory.event(event, &self.situation, self.leaks.as_ref(), self.names);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// All answers. Call after the last event.
+    pub fn finish(self, questions: &Questions, summary: Summary) -> Answers {
+        let names = self.names;
+        let situation = &self.situation;
+        let mut notes = Notes::default();
+        let leaks = self.leaks.filter(|_| questions.leaks).map(|leaks| leaks.finish(situation, names));
+        let inefficient = self.inefficient.map(|inefficient| inefficient.finish(situation, names, &mut notes));
+        Answers {
+            process_id: summary.process_id,
+            leaks,
+            fluctuation: self.fluctuation.map(Fluctuation::finish),
+            marks: self.marks.map(|marks| marks.finish(names)),
+            owners: self.owners.map(Decomposition::finish),
+            inefficient,
+            out_of_memory: self.out_of_memory.map(OutOfMemory::finish),
+            fragmentation: self.fragmentation.map(|fragmentation| fragmentation.finish(situation)),
+            notes,
+            summary,
+        }
+    }
+}
+
+impl EventSink for Pass<'_> {
+    #[inline]
+    fn take(&mut self, event: TimelineEvent) {
+        let (ended, step) = self.situation.update(&event);
+        match &event.kind {
+            EventKind::Malloc(block) => {
+                // Copied out because the analyses may look at the situation as well.
+                if let Some(live) = self.situation.block(block.allocation_id).copied() {
+                    self.block(&BlockChange::Begins(&live, block), &event);
+                }
+            }
+            EventKind::Free(block) => {
+                if let Some(live) = ended {
+                    self.block(&BlockChange::Ends(&live, block), &event);
+                }
+            }
+            _ => self.other(&event),
+        }
+        if let Some(change) = step {
+            self.step(&change);
+        }
+    }
+}
+
+/// Makes one pass over a recording. Owners are looked up only if a question needs them.
+pub fn analyze(
+    recording: &Recording,
+    questions: &Questions,
+    owners: Option<&Owners>,
+    resolver: Option<&dyn StackResolver>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Answers {
+    let names = RecordingNames::new(recording, owners, resolver);
+    // Blocks alive at the end must stay alive: a closing free would hide them.
+    let settings = TimelineSettings {
+        process_ended: false,
+        step_source: detect_step_source(recording),
+        ..TimelineSettings::default()
+    };
+    let mut pass = Pass::new(questions, &names, settings.step_source);
+    let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
+    pass.finish(questions, summary)
+}
+
+/// Whether owners have to be collected for these questions.
+pub fn needs_owners(questions: &Questions, recording: &Recording) -> bool {
+    let derived = matches!(recording, Recording::Trace { .. });
+    derived && (questions.owners.is_some() || questions.leaks || questions.out_of_memory.is_some())
+}

@@ -1,0 +1,238 @@
+//! What holds at the current event: live blocks, open operators, steps per device.
+//!
+//! Every analysis needs these, so they are kept once. Memory is bounded by live blocks and by threads
+//! and devices.
+
+use msmemscope_event::{BlockProperties, Device, Framework, KernelPhase, StackId, StringId};
+use msmemscope_timeline::steps::STEP_RANGE_MESSAGE;
+use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent};
+use rustc_hash::FxHashMap;
+
+/// A block that is alive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LiveBlock {
+    /// Number of the allocation in its process.
+    pub allocation_id: u64,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Kind of memory.
+    pub properties: BlockProperties,
+    /// When it was allocated.
+    pub timestamp_ns: u64,
+    /// Number of the step it was allocated in or after; zero before the first.
+    pub step: u64,
+    /// The same counted on its device only.
+    pub device_step: u64,
+    /// Thread that allocated it.
+    pub thread_id: u32,
+    /// Native stack of the allocation.
+    pub native_stack: StackId,
+    /// Python stack of the allocation.
+    pub python_stack: StackId,
+    /// Operator that was running on that thread.
+    pub operator: StringId,
+    /// Kernels launched on the device before.
+    pub kernel_index: u64,
+    /// It was alive before recording began, so nothing is known about its birth.
+    pub shadow: bool,
+}
+
+/// Steps of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceSteps {
+    /// Number of the latest step, as the recording counts.
+    pub number: u64,
+    /// How many steps the device has begun.
+    pub begun: u64,
+    /// How many of them have ended.
+    pub ended: u64,
+    /// Whether one is open.
+    pub is_open: bool,
+}
+
+/// A step of a device began or ended with the current event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepChange {
+    /// The device; unknown means all of them.
+    pub device: Device,
+    /// Number of the step.
+    pub number: u64,
+    /// True at its begin.
+    pub begins: bool,
+}
+
+/// An operator that is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenOperator {
+    /// Its name.
+    pub name: StringId,
+    /// Whose operator.
+    pub framework: Framework,
+}
+
+/// What an event did to a block.
+#[derive(Clone, Copy, Debug)]
+pub enum BlockChange<'a> {
+    /// It came into being.
+    Begins(&'a LiveBlock, &'a BlockEvent),
+    /// It ended.
+    Ends(&'a LiveBlock, &'a BlockEvent),
+}
+
+/// What holds at the current event.
+#[derive(Debug, Default)]
+pub struct Situation {
+    live: FxHashMap<u64, LiveBlock>,
+    operators: FxHashMap<u32, Vec<OpenOperator>>,
+    steps: FxHashMap<Device, DeviceSteps>,
+    /// Ranges that are steps, with their device.
+    step_ranges: FxHashMap<u64, (Device, u64)>,
+    kernels: FxHashMap<Device, u64>,
+    latest_ns: u64,
+    acl_finalized: bool,
+}
+
+impl Situation {
+    /// Blocks that are alive.
+    pub fn live_blocks(&self) -> impl Iterator<Item = &LiveBlock> {
+        self.live.values()
+    }
+
+    /// A live block by its allocation.
+    #[inline]
+    pub fn block(&self, allocation_id: u64) -> Option<&LiveBlock> {
+        self.live.get(&allocation_id)
+    }
+
+    /// Operators running on a thread, outermost first.
+    #[inline]
+    pub fn operators(&self, thread_id: u32) -> &[OpenOperator] {
+        self.operators.get(&thread_id).map_or(&[], |stack| stack)
+    }
+
+    /// Steps of a device. A device without steps of its own follows the process.
+    #[inline]
+    pub fn steps(&self, device: Device) -> DeviceSteps {
+        let own = self.steps.get(&device);
+        own.or_else(|| self.steps.get(&Device::Unknown)).copied().unwrap_or_default()
+    }
+
+    /// Steps of the device that has seen the most.
+    pub fn most_steps(&self) -> u64 {
+        let own =
+            self.steps.iter().filter(|(device, _)| **device != Device::Unknown).map(|(_, steps)| steps.begun).max();
+        own.unwrap_or_else(|| self.steps(Device::Unknown).begun)
+    }
+
+    /// Time of the latest event.
+    pub fn latest_ns(&self) -> u64 {
+        self.latest_ns
+    }
+
+    /// Whether aclFinalize was seen.
+    pub fn is_acl_finalized(&self) -> bool {
+        self.acl_finalized
+    }
+
+    /// Takes an event in. A block that ended is given back, since it is no longer here.
+    #[inline]
+    pub fn update(&mut self, event: &TimelineEvent) -> (Option<LiveBlock>, Option<StepChange>) {
+        self.latest_ns = event.timestamp_ns;
+        match &event.kind {
+            EventKind::Malloc(block) => {
+                self.begin_block(event, block);
+                (None, None)
+            }
+            EventKind::Free(block) => (self.live.remove(&block.allocation_id), None),
+            EventKind::Operator { framework, begins, name, .. } => {
+                let stack = self.operators.entry(event.thread_id).or_default();
+                if *begins {
+                    stack.push(OpenOperator { name: *name, framework: *framework });
+                } else if let Some(position) =
+                    stack.iter().rposition(|open| open.name == *name && open.framework == *framework)
+                {
+                    // What was opened inside and never closed ends with it.
+                    stack.truncate(position);
+                }
+                (None, None)
+            }
+            EventKind::Kernel { phase: KernelPhase::Launch | KernelPhase::Start, .. } => {
+                *self.kernels.entry(event.device).or_default() += 1;
+                (None, None)
+            }
+            _ => (None, self.other(event)),
+        }
+    }
+
+    fn begin_block(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+        let steps = self.steps(event.device);
+        let live = LiveBlock {
+            allocation_id: block.allocation_id,
+            address: block.address,
+            size_bytes: block.size_bytes,
+            properties: block.properties,
+            timestamp_ns: event.timestamp_ns,
+            step: steps.number,
+            device_step: steps.begun,
+            thread_id: event.thread_id,
+            native_stack: event.native_stack,
+            python_stack: event.python_stack,
+            operator: self.operators(event.thread_id).last().map_or(StringId::NONE, |operator| operator.name),
+            kernel_index: match self.kernels.is_empty() {
+                true => 0,
+                false => self.kernels.get(&event.device).copied().unwrap_or(0),
+            },
+            shadow: block.shadow,
+        };
+        self.live.insert(block.allocation_id, live);
+    }
+
+    fn other(&mut self, event: &TimelineEvent) -> Option<StepChange> {
+        match &event.kind {
+            EventKind::RangeBegin { range_id, message, .. } if message.as_bytes() == STEP_RANGE_MESSAGE => {
+                let steps = self.steps.entry(event.device).or_default();
+                // A nested range carries the number of the step that is open already.
+                if steps.is_open || event.step == 0 || event.step == steps.number {
+                    return None;
+                }
+                *steps = DeviceSteps { number: event.step, begun: steps.begun + 1, ended: steps.ended, is_open: true };
+                self.step_ranges.insert(*range_id, (event.device, event.step));
+                if event.device != Device::Unknown {
+                    let process = self.steps.entry(Device::Unknown).or_default();
+                    *process = DeviceSteps { number: event.step, begun: process.begun + 1, ..*process };
+                }
+                Some(StepChange { device: event.device, number: event.step, begins: true })
+            }
+            EventKind::RangeEnd { range_id, .. } => {
+                let (device, number) = self.step_ranges.remove(range_id)?;
+                let steps = self.steps.entry(device).or_default();
+                (steps.ended, steps.is_open) = (steps.begun, false);
+                if device != Device::Unknown {
+                    self.steps.entry(Device::Unknown).or_default().ended += 1;
+                }
+                Some(StepChange { device, number, begins: false })
+            }
+            EventKind::StepEnd { number } if event.step == *number => {
+                let steps = self.steps.entry(Device::Unknown).or_default();
+                steps.begun = steps.begun.max(steps.ended + 1);
+                steps.ended = steps.begun;
+                // The next step begins with the same call.
+                steps.begun += 1;
+                steps.number = number + 1;
+                Some(StepChange { device: Device::Unknown, number: *number, begins: false })
+            }
+            EventKind::AclFinalize { .. } => {
+                self.acl_finalized = true;
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// The API counts the step in which recording began; it is known only once the first one ends.
+    pub fn begin_with_step(&mut self, number: u64) {
+        self.steps.insert(Device::Unknown, DeviceSteps { number, begun: 1, ended: 0, is_open: true });
+    }
+}

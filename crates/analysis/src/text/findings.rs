@@ -1,0 +1,303 @@
+//! Owners, inefficiency, out of memory and fragmentation as text.
+
+use super::{Align, Table, bytes, fit};
+use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
+use crate::fragmentation::{FragmentationReport, PoolSample};
+use crate::inefficient::{Finding, FindingKind, InefficientReport, Tally};
+use crate::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport, Verdict};
+
+/// Rows per table.
+const LISTED_ROWS: usize = 15;
+
+fn percent(part: u64, whole: u64) -> String {
+    match whole {
+        0 => String::new(),
+        whole => format!("{:.1} %", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+/// Owners of every pool as trees.
+pub fn owners(report: &OwnerReport) -> String {
+    let mut text = String::new();
+    for pool in &report.pools {
+        text.push_str(&format!(
+            "{} on device {}: peak {}{}\n",
+            pool.pool.title(),
+            pool.device,
+            bytes(pool.peak_bytes),
+            if pool.peak_step > 0 { format!(" in step {}", pool.peak_step) } else { String::new() }
+        ));
+        let at_step = pool.at_step.as_ref().zip(report.step);
+        push_tree(&mut text, "at the peak", &pool.at_peak, pool.peak_bytes);
+        if let Some((owners, step)) = at_step {
+            push_tree(&mut text, &format!("at the end of step {step}"), owners, total(owners));
+        }
+        push_tree(&mut text, "at the end", &pool.at_end, total(&pool.at_end));
+        text.push('\n');
+    }
+    if report.pools.is_empty() {
+        text.push_str("No memory was allocated.\n");
+    }
+    text
+}
+
+fn total(owners: &[OwnerUse]) -> u64 {
+    owners.iter().map(|owner| owner.bytes).sum()
+}
+
+fn push_tree(text: &mut String, title: &str, owners: &[OwnerUse], whole: u64) {
+    if owners.is_empty() {
+        return;
+    }
+    let columns = [("owner ", Align::Left), ("bytes", Align::Right), ("share", Align::Right), ("blocks", Align::Right)];
+    let mut table = Table::new(&columns);
+    let mut rows = 0;
+    push_nodes(&mut table, &tree(owners), 0, whole, &mut rows);
+    text.push_str(&format!("  {title}:\n{}", table.render()));
+    if rows > LISTED_ROWS * 2 {
+        text.push_str(&format!("  ... and {} more owners.\n", rows - LISTED_ROWS * 2));
+    }
+}
+
+fn push_nodes(table: &mut Table, nodes: &[OwnerNode], depth: usize, whole: u64, rows: &mut usize) {
+    for node in nodes {
+        *rows += 1;
+        if *rows <= LISTED_ROWS * 2 {
+            let name = format!("{}{}", "  ".repeat(depth), node.name);
+            table.row([name, bytes(node.bytes), percent(node.bytes, whole), node.blocks.to_string()]);
+        }
+        push_nodes(table, &node.children, depth + 1, whole, rows);
+    }
+}
+
+/// The report of inefficient use.
+pub fn inefficient(report: &InefficientReport) -> String {
+    if report.accesses == 0 {
+        return "No accesses were recorded, so unused memory cannot be told. Record with --analysis=inefficient.\n"
+            .to_owned();
+    }
+    let mut text = String::new();
+    let mut table = Table::new(&[("kind", Align::Left), ("blocks", Align::Right), ("bytes", Align::Right)]);
+    let mut row = |name: &str, tally: Tally| {
+        table.row([name.to_owned(), tally.blocks.to_string(), bytes(tally.bytes)]);
+    };
+    row("early allocation", report.early_allocation);
+    row("  of these results kept for later", report.results_kept);
+    row("late deallocation", report.late_deallocation);
+    row("  of these could share with an equal block", report.shareable);
+    row("temporary idleness", report.temporary_idleness);
+    row("never used", report.never_used);
+    text.push_str(&format!("Inefficient memory over {} operators:\n{}\n", report.operators, table.render()));
+    for peak in report.peaks.iter().filter(|peak| peak.peak_if_fixed_bytes < peak.peak_bytes) {
+        text.push_str(&format!(
+            "Without early allocation and late deallocation the peak of {} on device {}\nwould fall from {} to {} ({}).\n\n",
+            peak.pool.title(),
+            peak.device,
+            bytes(peak.peak_bytes),
+            bytes(peak.peak_if_fixed_bytes),
+            percent(peak.peak_bytes - peak.peak_if_fixed_bytes, peak.peak_bytes)
+        ));
+    }
+    if report.findings.is_empty() {
+        text.push_str("Nothing worth changing was found.\n");
+        return text;
+    }
+    let columns = [
+        ("byte operators", Align::Right),
+        ("kind", Align::Left),
+        ("blocks", Align::Right),
+        ("largest", Align::Right),
+        ("allocated at", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for finding in report.findings.iter().take(LISTED_ROWS) {
+        table.row([
+            format!("{:.2e}", finding.wasted_byte_operators as f64),
+            short_kind(finding.kind).to_owned(),
+            finding.count.to_string(),
+            bytes(finding.largest_bytes),
+            finding.site.line.clone(),
+        ]);
+    }
+    text.push_str(&format!("Largest waste first (bytes times operators not needed):\n{}", table.render()));
+    let more = report.findings.len().saturating_sub(LISTED_ROWS) as u64 + report.findings_not_listed;
+    if more > 0 {
+        text.push_str(&format!("  ... and {more} more.\n"));
+    }
+    if let Some(first) = report.findings.first() {
+        text.push_str(&advice(first));
+    }
+    text
+}
+
+fn short_kind(kind: FindingKind) -> &'static str {
+    match kind {
+        FindingKind::EarlyAllocation => "early",
+        FindingKind::LateDeallocation => "late",
+        FindingKind::TemporaryIdleness => "idle",
+        FindingKind::NeverUsed => "unused",
+    }
+}
+
+fn advice(finding: &Finding) -> String {
+    let (used, doing) = match finding.kind {
+        FindingKind::EarlyAllocation => ("first needed", "allocate it just before that"),
+        FindingKind::LateDeallocation => ("last used", "drop it (del) right after that"),
+        FindingKind::TemporaryIdleness => ("used again", "free, offload or recompute it in between"),
+        FindingKind::NeverUsed => ("never used", "do not allocate it"),
+    };
+    let mut text = format!("\nWhat to do first: the block of {}\n", bytes(finding.largest_bytes));
+    text.push_str(&format!("  allocated at {}\n", fit(&finding.site.line, 64)));
+    if !finding.use_line.is_empty() {
+        text.push_str(&format!("  {used} by {}\n", fit(&finding.use_line, 62)));
+    }
+    text.push_str(&format!("  {doing}.\n"));
+    text
+}
+
+/// The report of out-of-memory failures.
+pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
+    let Some(failure) = report.decisive() else { return "The driver never ran out of memory.\n".to_owned() };
+    let mut text = format!("====== OUT OF MEMORY on device {} ======\n", failure.device);
+    let verdict = match failure.verdict {
+        Verdict::Leak => "a leak",
+        Verdict::Fragmentation => "fragmentation",
+        Verdict::OtherProcesses => "other processes on the card",
+        Verdict::Demand => "demand: the job needs more memory than there is",
+    };
+    text.push_str(&format!("Reason: {verdict}.\n"));
+    for line in &failure.explanation {
+        push_wrapped(&mut text, line, "  ");
+    }
+    if failure.recovered {
+        text.push_str("  A later attempt got its memory, so the job went on.\n");
+    }
+    text.push_str(&format!("Asked for at {}\n", fit(&failure.site.line, 67)));
+    text.push_str("What to do:\n");
+    for line in &failure.advice {
+        push_wrapped(&mut text, line, "  ");
+    }
+    push_pools(&mut text, failure);
+    let mut table = Table::new(&[("owner", Align::Left), ("bytes", Align::Right), ("blocks", Align::Right)]);
+    for owner in failure.owners.iter().take(LISTED_ROWS) {
+        table.row([owner.owner.clone(), bytes(owner.bytes), owner.blocks.to_string()]);
+    }
+    text.push_str(&format!("\nWho held memory then:\n{}", table.render()));
+    push_blocks(&mut text, "Largest blocks then", &failure.largest);
+    push_blocks(&mut text, "Latest blocks then", &failure.recent);
+    if report.failures > 1 {
+        text.push_str(&format!("\nThe driver ran out of memory {} times in all.\n", report.failures));
+    }
+    text
+}
+
+fn push_pools(text: &mut String, failure: &Failure) {
+    if failure.pools.is_empty() {
+        return;
+    }
+    let columns = [
+        ("pool", Align::Left),
+        ("held", Align::Right),
+        ("in use", Align::Right),
+        ("unused", Align::Right),
+        ("largest gap", Align::Right),
+    ];
+    let mut table = Table::new(&columns);
+    for pool in &failure.pools {
+        table.row([
+            pool.pool.title().to_owned(),
+            bytes(pool.reserved_bytes),
+            bytes(pool.used_bytes),
+            bytes(pool.idle_bytes()),
+            bytes(pool.gaps.largest_gap_bytes),
+        ]);
+    }
+    text.push_str(&format!("\nFramework pools then:\n{}", table.render()));
+}
+
+fn push_blocks(text: &mut String, title: &str, blocks: &[ListedBlock]) {
+    let columns = [
+        ("bytes", Align::Right),
+        ("pool", Align::Left),
+        ("address", Align::Right),
+        ("step", Align::Right),
+        ("allocated at", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for block in blocks {
+        table.row([
+            bytes(block.size_bytes),
+            block.pool.event_type().to_owned(),
+            format!("{:#x}", block.address),
+            block.step.to_string(),
+            block.site.line.clone(),
+        ]);
+    }
+    text.push_str(&format!("\n{title}:\n{}", table.render()));
+}
+
+/// Adds a text broken into lines that fit.
+fn push_wrapped(text: &mut String, line: &str, indent: &str) {
+    let mut length = 0;
+    for word in line.split(' ') {
+        if length == 0 || length + 1 + word.len() > super::WIDTH {
+            if length > 0 {
+                text.push('\n');
+            }
+            text.push_str(indent);
+            length = indent.len();
+        } else {
+            text.push(' ');
+            length += 1;
+        }
+        text.push_str(word);
+        length += word.len();
+    }
+    text.push('\n');
+}
+
+/// The report of fragmentation.
+pub fn fragmentation(report: &FragmentationReport) -> String {
+    if report.pools.is_empty() {
+        return "No pool said how much memory it holds, so fragmentation cannot be told.\n".to_owned();
+    }
+    let mut text = String::new();
+    for pool in &report.pools {
+        text.push_str(&format!("{} on device {}:\n", pool.pool.title(), pool.device));
+        let columns = [
+            ("moment", Align::Left),
+            ("step", Align::Right),
+            ("held", Align::Right),
+            ("in use", Align::Right),
+            ("unused", Align::Right),
+            ("share", Align::Right),
+            ("largest gap", Align::Right),
+        ];
+        let mut table = Table::new(&columns);
+        let mut row = |name: &str, sample: &PoolSample| {
+            table.row([
+                name.to_owned(),
+                sample.step.to_string(),
+                bytes(sample.reserved_bytes),
+                bytes(sample.used_bytes),
+                bytes(sample.idle_bytes()),
+                format!("{:.1} %", sample.idle_ratio() * 100.0),
+                sample.gaps.map_or(String::new(), |gaps| bytes(gaps.largest_gap_bytes)),
+            ]);
+        };
+        row("most held", &pool.at_peak_reserved);
+        row("most in use", &pool.at_peak_used);
+        row("most unused", &pool.most_idle);
+        row("end", &pool.at_end);
+        text.push_str(&table.render());
+        let avoidable = pool.at_peak_reserved.reserved_bytes.saturating_sub(pool.at_peak_used.used_bytes);
+        text.push_str(&format!(
+            "  The pool held at most {}, its blocks never needed more than {}: {} ({}) is\n  overhead of the pool.\n\n",
+            bytes(pool.at_peak_reserved.reserved_bytes),
+            bytes(pool.at_peak_used.used_bytes),
+            bytes(avoidable),
+            percent(avoidable, pool.at_peak_reserved.reserved_bytes)
+        ));
+    }
+    text
+}

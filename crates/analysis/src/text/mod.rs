@@ -1,0 +1,105 @@
+//! Results as text for the terminal: short lines, tables within 80 columns, what matters first.
+
+mod findings;
+mod leaks;
+mod table;
+
+pub use findings::{fragmentation, inefficient, out_of_memory, owners};
+pub use leaks::{fluctuation, leaks, marks};
+pub use table::{Align, Table};
+
+/// Width that reports keep to.
+pub const WIDTH: usize = 80;
+
+/// Bytes for people: `1.50 GiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{count} B"),
+        _ => format!("{value:.2} {}", UNITS[unit]),
+    }
+}
+
+/// A difference of bytes for people: `+1.50 GiB`.
+pub fn signed_bytes(difference: i64) -> String {
+    let sign = if difference < 0 { "-" } else { "+" };
+    match difference {
+        0 => "0 B".to_owned(),
+        _ => format!("{sign}{}", bytes(difference.unsigned_abs())),
+    }
+}
+
+/// Bytes in the unit of the leak reports: 1048576 bytes.
+pub(crate) fn megabytes(count: u64) -> f64 {
+    count as f64 / 1_048_576.0
+}
+
+/// A number with six significant digits and no trailing zeros.
+pub(crate) fn general_number(value: f64) -> String {
+    let exponent = if value == 0.0 { 0 } else { value.abs().log10().floor() as i32 };
+    if !(-5..6).contains(&exponent) {
+        let text = format!("{value:.5e}");
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        let digits = digits.trim_end_matches('0').trim_end_matches('.');
+        let power: i32 = power.parse().unwrap_or(0);
+        return format!("{digits}e{}{:02}", if power < 0 { '-' } else { '+' }, power.abs());
+    }
+    let decimals = usize::try_from(5 - exponent).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Cuts a text to a number of characters; the end of a path says more than its begin.
+pub fn fit(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let tail: String = text.chars().skip(length - width.saturating_sub(2)).collect();
+    format!("..{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_in_fitting_units() {
+        assert_eq!((bytes(0), bytes(1023), bytes(1024)), ("0 B".into(), "1023 B".into(), "1.00 KiB".into()));
+        assert_eq!(bytes(3 << 30), "3.00 GiB");
+        assert_eq!(
+            (signed_bytes(-2048), signed_bytes(1), signed_bytes(0)),
+            ("-2.00 KiB".into(), "+1 B".into(), "0 B".into())
+        );
+        assert!(bytes(u64::MAX).ends_with("PiB"));
+    }
+
+    #[test]
+    fn general_numbers_look_like_those_of_other_tools() {
+        for (value, expected) in [
+            (0.0, "0"),
+            (1.5, "1.5"),
+            (12.3456789, "12.3457"),
+            (123456.0, "123456"),
+            (1234567.0, "1.23457e+06"),
+            (0.00048828125, "0.000488281"),
+        ] {
+            assert_eq!(general_number(value), expected);
+        }
+    }
+
+    #[test]
+    fn long_texts_keep_their_end() {
+        assert_eq!(fit("/home/me/train.py:12 step", 12), "..py:12 step");
+        assert_eq!(fit("short", 12), "short");
+    }
+}

@@ -1,0 +1,104 @@
+//! Tables of text that fit a width: the widest text column gives way.
+
+use super::{WIDTH, fit};
+
+/// On which side a column's texts stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// Texts.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table under construction.
+#[derive(Clone, Debug)]
+pub struct Table {
+    columns: Vec<(String, Align)>,
+    rows: Vec<Vec<String>>,
+}
+
+const INDENT: usize = 2;
+const GAP: usize = 2;
+const LEAST_WIDTH: usize = 8;
+
+impl Table {
+    /// A table with these columns.
+    pub fn new(columns: &[(&str, Align)]) -> Self {
+        Self { columns: columns.iter().map(|(name, align)| ((*name).to_owned(), *align)).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row; missing cells are empty.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut row: Vec<String> = cells.into_iter().collect();
+        row.resize(self.columns.len(), String::new());
+        self.rows.push(row);
+    }
+
+    /// The table as lines, each ended by a line break.
+    pub fn render(&self) -> String {
+        let widths = self.widths();
+        let mut text = String::new();
+        let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
+        self.push_line(&mut text, &header, &widths);
+        for row in &self.rows {
+            let cells: Vec<&str> = row.iter().map(String::as_str).collect();
+            self.push_line(&mut text, &cells, &widths);
+        }
+        text
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let length = |text: &str| text.chars().count();
+        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| length(name)).collect();
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(length(cell));
+            }
+        }
+        let gaps = INDENT + GAP * widths.len().saturating_sub(1);
+        while widths.iter().sum::<usize>() + gaps > WIDTH {
+            let excess = widths.iter().sum::<usize>() + gaps - WIDTH;
+            let left = |index: &usize| self.columns[*index].1 == Align::Left;
+            let widest = (0..widths.len()).filter(left).max_by_key(|&index| widths[index]);
+            let Some(index) = widest.filter(|&index| widths[index] > LEAST_WIDTH) else { break };
+            widths[index] = widths[index].saturating_sub(excess).max(LEAST_WIDTH);
+        }
+        widths
+    }
+
+    fn push_line(&self, text: &mut String, cells: &[&str], widths: &[usize]) {
+        let start = text.len();
+        text.push_str(&" ".repeat(INDENT));
+        for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
+            if index > 0 {
+                text.push_str(&" ".repeat(GAP));
+            }
+            let cell = fit(cell, width);
+            match self.columns[index].1 {
+                Align::Left => text.push_str(&format!("{cell:<width$}")),
+                Align::Right => text.push_str(&format!("{cell:>width$}")),
+            }
+        }
+        text.truncate(start + text[start..].trim_end().len());
+        text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_lines_fit() {
+        let mut table = Table::new(&[("bytes", Align::Right), ("line", Align::Left), ("n", Align::Right)]);
+        table.row(["5".into(), "x".repeat(200), "1".into()]);
+        table.row(["1234".into(), "short".into()]);
+        let text = table.render();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(lines[2], "   1234  short");
+        assert!(lines[1].contains("..xxx"));
+    }
+}

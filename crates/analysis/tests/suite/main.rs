@@ -1,0 +1,7 @@
+//! Questions asked of small recordings whose answers are known, and of generated ones whose answers a
+//! plain model gives.
+
+mod inefficient;
+mod leaks;
+mod memory;
+mod support;

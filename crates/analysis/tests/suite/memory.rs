@@ -1,0 +1,155 @@
+//! Owners, fragmentation and out-of-memory failures.
+
+use msmemscope_analysis::out_of_memory::{OutOfMemoryReport, Verdict};
+use msmemscope_analysis::{OwnerQuestion, Questions, text};
+
+use crate::support::Dump;
+
+#[test]
+fn owners_at_the_peak_at_a_step_and_at_the_end() {
+    let mut dump = Dump::new();
+    dump.malloc_with("PTA", 0, 0x1000, 100, ",owner:PTA@model@weight", "");
+    for step in 1..=2u64 {
+        dump.step_begin();
+        dump.malloc_with("PTA", 0, 0x2000, 50 * step, ",owner:PTA@ops@aten", "");
+        dump.malloc_with("PTA", 0, 0x3000 * step, 7, "", "");
+        if step == 2 {
+            dump.free("PTA", 0x2000);
+        }
+        dump.step_end();
+        if step == 1 {
+            dump.free("PTA", 0x2000);
+        }
+    }
+    let owners = Some(OwnerQuestion { step: Some(1) });
+    let report = dump.ask(&Questions { owners, ..Questions::default() }).owners.unwrap();
+    let pool = &report.pools[0];
+    let sizes = |owners: &[msmemscope_analysis::decompose::OwnerUse]| -> Vec<(String, u64)> {
+        owners.iter().map(|owner| (owner.owner.clone(), owner.bytes)).collect()
+    };
+    let named = |list: &[(&str, u64)]| list.iter().map(|(name, bytes)| (name.to_string(), *bytes)).collect::<Vec<_>>();
+    assert_eq!((pool.peak_bytes, pool.peak_step), (214, 2));
+    assert_eq!(sizes(&pool.at_peak), named(&[("PTA@model@weight", 100), ("PTA@ops@aten", 100), ("unknown", 14)]));
+    assert_eq!(
+        sizes(pool.at_step.as_ref().unwrap()),
+        named(&[("PTA@model@weight", 100), ("PTA@ops@aten", 50), ("unknown", 7)])
+    );
+    assert_eq!(sizes(&pool.at_end), named(&[("PTA@model@weight", 100), ("unknown", 14)]));
+    let text = text::owners(&report);
+    let weight = text.lines().find(|line| line.trim_start().starts_with("weight")).unwrap();
+    assert_eq!(weight.split_whitespace().collect::<Vec<_>>(), ["weight", "100", "B", "46.7", "%", "1"]);
+}
+
+fn failures(dump: &Dump) -> OutOfMemoryReport {
+    dump.ask(&Questions { out_of_memory: Some(2), ..Questions::default() }).out_of_memory.unwrap()
+}
+
+#[test]
+fn demand_is_told_with_the_blocks_of_that_moment() {
+    let mut dump = Dump::new();
+    dump.malloc("HAL", 0x1000_0000, 10 << 20);
+    dump.malloc_with("PTA", 0, 0x1000_0000, 9 << 20, ",total:10485760,owner:PTA@model@weight", "/me/m.py(3): init\n");
+    dump.malloc_with("PTA", 0, 0x1090_0000, 1 << 20, ",total:10485760", "/me/m.py(9): run\n");
+    dump.refused(4 << 20);
+    let report = failures(&dump);
+    assert_eq!(report.failures, 1);
+    let failure = report.decisive().unwrap();
+    assert_eq!((failure.verdict, failure.function, failure.recovered), (Verdict::Demand, "halMemAlloc", false));
+    assert_eq!((failure.process_bytes, failure.pools[0].idle_bytes()), (10 << 20, 0));
+    let largest: Vec<u64> = failure.largest.iter().map(|block| block.size_bytes >> 20).collect();
+    assert_eq!(largest, [10, 9]);
+    assert_eq!(failure.recent[0].site.line, "/me/m.py:9 run");
+    assert_eq!(failure.owners[1].owner, "PTA@model@weight");
+    let text = text::out_of_memory(&report);
+    assert!(text.starts_with("====== OUT OF MEMORY on device 0 ======\nReason: demand"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn fragmentation_is_memory_held_but_not_usable() {
+    let mut dump = Dump::new();
+    dump.malloc("HAL", 0x1000_0000, 10 << 20);
+    for piece in 0..10u64 {
+        dump.malloc_with("PTA", 0, 0x1000_0000 + (piece << 20), 1 << 20, ",total:10485760", "");
+    }
+    for piece in (0..10u64).step_by(2) {
+        dump.free("PTA", 0x1000_0000 + (piece << 20));
+    }
+    dump.refused(2 << 20);
+    let report = failures(&dump);
+    let failure = report.decisive().unwrap();
+    assert_eq!(failure.verdict, Verdict::Fragmentation);
+    let pool = &failure.pools[0];
+    assert_eq!((pool.idle_bytes(), pool.gaps.largest_gap_bytes, pool.gaps.gaps), (5 << 20, 1 << 20, 5));
+    assert!(failure.advice[0].contains("expandable_segments"));
+}
+
+#[test]
+fn other_processes_on_the_card_are_told_apart() {
+    let mut dump = Dump::new();
+    dump.system_with("START_TRACE", "free:67108864,total:68719476736");
+    dump.malloc_with(
+        "HAL",
+        0,
+        0x1000_0000,
+        1 << 30,
+        ",used:1073741824,process_used:1073741824,device_used:68652367872",
+        "",
+    );
+    dump.refused(1 << 30);
+    let report = failures(&dump);
+    assert_eq!(report.decisive().unwrap().verdict, Verdict::OtherProcesses);
+}
+
+#[test]
+fn a_leak_that_would_have_been_enough_is_the_reason() {
+    let mut dump = Dump::new();
+    for step in 1..=8u64 {
+        dump.step_begin();
+        dump.malloc_at(0x100_0000 * step, 4 << 20, "/me/train.py(8): step\n");
+        dump.step_end();
+    }
+    dump.refused(8 << 20);
+    let report = failures(&dump);
+    let failure = report.decisive().unwrap();
+    assert_eq!((failure.verdict, failure.leaked_bytes), (Verdict::Leak, 24 << 20));
+}
+
+#[test]
+fn a_failure_that_was_recovered_from_is_told_as_such() {
+    let mut dump = Dump::new();
+    dump.malloc("HAL", 0x1000_0000, 10 << 20).refused(4 << 20).free("HAL", 0x1000_0000);
+    dump.malloc("HAL", 0x2000_0000, 4 << 20);
+    let report = failures(&dump);
+    assert!(report.decisive().unwrap().recovered);
+    assert!(text::out_of_memory(&report).contains("A later attempt got its memory"));
+    assert_eq!(text::out_of_memory(&OutOfMemoryReport::default()), "The driver never ran out of memory.\n");
+}
+
+#[test]
+fn fragmentation_over_steps() {
+    let mut dump = Dump::new();
+    dump.malloc("HAL", 0x1000_0000, 10 << 20);
+    for step in 1..=3u64 {
+        dump.step_begin();
+        for piece in 0..8u64 {
+            dump.malloc_with("PTA", 0, 0x1000_0000 + (piece << 20), 1 << 20, ",total:10485760", "");
+        }
+        for piece in 0..2 * step {
+            dump.free("PTA", 0x1000_0000 + (piece << 20));
+        }
+        dump.step_end();
+        for piece in 2 * step..8 {
+            dump.free("PTA", 0x1000_0000 + (piece << 20));
+        }
+    }
+    let report = dump.ask(&Questions { fragmentation: true, ..Questions::default() }).fragmentation.unwrap();
+    let pool = &report.pools[0];
+    let used: Vec<u64> = pool.samples.iter().map(|sample| sample.used_bytes >> 20).collect();
+    assert_eq!(used, [6, 4, 2]);
+    let gaps = pool.samples[1].gaps.unwrap();
+    assert_eq!((gaps.gap_bytes >> 20, gaps.largest_gap_bytes >> 20, gaps.segments), (6, 4, 1));
+    assert_eq!((pool.at_peak_used.used_bytes >> 20, pool.at_peak_reserved.reserved_bytes >> 20), (8, 10));
+    assert_eq!((pool.at_end.used_bytes, pool.most_idle.idle_bytes() >> 20), (0, 10));
+    assert!(text::fragmentation(&report).contains("overhead of the pool"));
+}

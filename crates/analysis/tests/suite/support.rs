@@ -1,0 +1,108 @@
+//! Builds small recordings as dump files and asks questions about them.
+
+use std::fmt::Write;
+
+use msmemscope_analysis::{Answers, Questions, analyze};
+use msmemscope_import::{Imported, open};
+
+/// Rows of a dump under construction. Time goes on by ten with every row.
+#[derive(Clone, Default)]
+pub struct Dump {
+    text: String,
+    rows: u64,
+    allocations: u64,
+    pub thread: u32,
+}
+
+const HEADER: &str =
+    "ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,Call Stack(Python),Call Stack(C)\n";
+
+impl Dump {
+    pub fn new() -> Self {
+        Self { text: HEADER.to_owned(), rows: 0, allocations: 0, thread: 7 }
+    }
+
+    fn row(&mut self, event: &str, event_type: &str, name: &str, device: &str, pointer: &str, rest: &str) -> &mut Self {
+        self.rows += 1;
+        let (id, time, thread) = (self.rows, 1000 + self.rows * 10, self.thread);
+        writeln!(self.text, "{id},{event},{event_type},{name},{time},7,{thread},{device},{pointer},{rest}").unwrap();
+        self
+    }
+
+    pub fn malloc_with(&mut self, pool: &str, device: u32, address: u64, size: u64, attributes: &str, stack: &str) {
+        self.allocations += 1;
+        let id = self.allocations;
+        let attributes = format!("\"{{allocation_id:{id},size:{size}{attributes}}}\",\"{stack}\",");
+        self.row("MALLOC", pool, "N/A", &device.to_string(), &format!("{address:#018x}"), &attributes);
+    }
+
+    pub fn malloc(&mut self, pool: &str, address: u64, size: u64) -> &mut Self {
+        self.malloc_with(pool, 0, address, size, "", "");
+        self
+    }
+
+    pub fn malloc_at(&mut self, address: u64, size: u64, stack: &str) -> &mut Self {
+        self.malloc_with("PTA", 0, address, size, "", stack);
+        self
+    }
+
+    pub fn free(&mut self, pool: &str, address: u64) -> &mut Self {
+        self.row("FREE", pool, "N/A", "0", &format!("{address:#018x}"), "\"{size:1}\",,")
+    }
+
+    pub fn access(&mut self, kind: &str, operator: &str, address: u64) -> &mut Self {
+        let pointer = format!("{address:#018x}");
+        self.row("ACCESS", kind, operator, "0", &pointer, "\"{size:1,type:PTA}\",,")
+    }
+
+    pub fn begin(&mut self, operator: &str) -> &mut Self {
+        self.row("OP_LAUNCH", "ATEN_START", operator, "0", "N/A", ",,")
+    }
+
+    pub fn end(&mut self, operator: &str) -> &mut Self {
+        self.row("OP_LAUNCH", "ATEN_END", operator, "0", "N/A", ",,")
+    }
+
+    pub fn kernel(&mut self, name: &str) -> &mut Self {
+        self.row("KERNEL_LAUNCH", "KERNEL_LAUNCH", name, "0", "N/A", ",,")
+    }
+
+    pub fn step_begin(&mut self) -> &mut Self {
+        self.row("MSTX", "Range_start", "\"step start\"", "0", "N/A", ",,")
+    }
+
+    pub fn step_end(&mut self) -> &mut Self {
+        self.row("MSTX", "Range_end", "\"step start\"", "0", "N/A", ",,")
+    }
+
+    pub fn mark(&mut self, message: &str) -> &mut Self {
+        self.row("MSTX", "Mark", &format!("\"{message}\""), "0", "N/A", ",,")
+    }
+
+    pub fn system(&mut self, event: &str) -> &mut Self {
+        self.row("SYSTEM", event, "N/A", "N/A", "N/A", ",,")
+    }
+
+    pub fn system_with(&mut self, event: &str, attributes: &str) -> &mut Self {
+        self.row("SYSTEM", event, "N/A", "N/A", "N/A", &format!("\"{{{attributes}}}\",,"))
+    }
+
+    pub fn refused(&mut self, size: u64) -> &mut Self {
+        let attributes = format!("\"{{func:halMemAlloc,req_size:{size},flag:0}}\",,");
+        self.row("OOM_DETAIL", "OOM_TRIGGER", "OOM_Trigger", "0", "N/A", &attributes)
+    }
+
+    pub fn open(&self) -> Imported {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("memscope_dump_1.csv");
+        std::fs::write(&path, &self.text).unwrap();
+        let imported = open(&path).unwrap();
+        assert_eq!(imported.report.rows_skipped(), 0, "{:?}", imported.report.notice());
+        imported
+    }
+
+    /// Asks about the only process.
+    pub fn ask(&self, questions: &Questions) -> Answers {
+        analyze(&self.open().recordings[0], questions, None, None, &mut |_, _| {})
+    }
+}
