@@ -12,11 +12,16 @@ const STRESS: &str = include_str!("../programs/stress.c");
 
 /// Runs the stress program and compares; returns how many events it had.
 fn compare(threads: u32, operations: u32, seed: u32) -> usize {
+    compare_buffered(threads, operations, seed, false)
+}
+
+fn compare_buffered(threads: u32, operations: u32, seed: u32, is_buffered: bool) -> usize {
     let lab = Lab::new();
     let program = lab.compile("stress.c", STRESS, &["ascendcl", "ascend_hal", "ms_tools_ext"]);
     let mut command = lab.plain(&program);
     command.args([threads, operations, seed].map(|number| number.to_string()));
     lab.record(&mut command);
+    command.env("MSMEMSCOPE_BUFFERED", if is_buffered { "1" } else { "0" });
     let output = run(&mut command);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -37,6 +42,7 @@ fn compare(threads: u32, operations: u32, seed: u32) -> usize {
     let completeness = trace.completeness();
     assert_eq!(completeness.damage, []);
     assert!(completeness.closed);
+    assert_eq!(completeness.buffered, is_buffered);
     assert!(completeness.losses.iter().all(|(reason, _)| *reason == LossReason::BadMessage), "{completeness:?}");
     assert!(lost(&trace, LossReason::BadMessage) > 0);
     replay(&trace);
@@ -89,6 +95,11 @@ fn one_thread() {
 fn few_threads() {
     assert!(compare(2, 40_000, 2) > 60_000);
     assert!(compare(5, 20_000, 3) > 70_000);
+}
+
+#[test]
+fn buffered_writing() {
+    assert!(compare_buffered(4, 20_000, 5, true) > 60_000);
 }
 
 #[test]

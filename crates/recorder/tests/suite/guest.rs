@@ -170,3 +170,42 @@ fn nobody_waits_for_the_job_so_it_finishes_itself() {
     let finished = std::fs::read_to_string(directory.join("finished")).expect("the finisher ran");
     assert_eq!(finished, format!("finish {} unset\n", directory.display()));
 }
+
+#[test]
+#[ignore = "runs in a process without preloaded recorder"]
+fn guest_loads_the_recorder_late() {
+    let path = |name: &str| {
+        let path = std::env::var_os(name).expect("a path").into_encoded_bytes();
+        std::ffi::CString::new(path).expect("a path")
+    };
+    // SAFETY: libraries of this test; the function has the type it has in C.
+    unsafe {
+        let plugin = libc::dlopen(path("PLUGIN").as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        let plugin_use = libc::dlsym(plugin, c"plugin_use".as_ptr());
+        assert!(!plugin_use.is_null());
+        let plugin_use: unsafe extern "C" fn(u64) -> i32 = std::mem::transmute(plugin_use);
+        assert_eq!(plugin_use(1), 0, "not seen");
+        assert!(Recorder::find().is_err());
+        let recorder = libc::dlopen(path("RECORDER").as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL);
+        assert!(!recorder.is_null());
+        let recorder = Recorder::find().expect("a recorder");
+        assert_eq!((recorder.table().sources)(), 0);
+        assert!((recorder.table().patch_imports)() >= 2);
+        assert_eq!((recorder.table().patch_imports)(), 0, "everything is redirected");
+        assert_eq!(plugin_use(2), 0, "seen");
+        assert_eq!((recorder.table().sources)(), msmemscope_control::SOURCE_DRIVER);
+        std::thread::spawn(move || assert_eq!(plugin_use(3), 0, "seen")).join().expect("a thread");
+    }
+}
+
+#[test]
+fn a_recorder_loaded_late_sees_what_comes_after() {
+    let lab = Lab::new();
+    let libraries = standin_testing::home().join("lib64");
+    let arguments = [&format!("-L{}", libraries.display()), "-lascend_hal", "-Wl,-z,now,-z,relro"];
+    let plugin = lab.compile_library("plugin.c", include_str!("../programs/plugin.c"), "libplugin.so", &arguments);
+    run_guest(&lab, "guest::guest_loads_the_recorder_late", |command| {
+        command.env_remove("LD_PRELOAD").env("PLUGIN", &plugin).env("RECORDER", library(RECORDER));
+    });
+    assert_eq!(crate::support::driver_allocation_sizes(&lab.trace()), [2, 3]);
+}

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{RECORDER, THIN, library, run};
+use crate::support::{Lab, RECORDER, THIN, library, run};
 
 /// Names that a library exports.
 fn exported(name: &str) -> String {
@@ -47,4 +47,17 @@ fn libraries_have_their_names_and_stay_loaded() {
         assert!(section.contains(&format!("Shared library: [{RECORDER}]")), "{section}");
         assert!(section.contains("[$ORIGIN]"), "{section}");
     }
+}
+
+#[test]
+fn functions_that_nobody_has_fail_as_the_driver_would() {
+    let lab = Lab::new();
+    let program = lab.compile("missing.c", include_str!("../programs/missing.c"), &[]);
+    assert_eq!(String::from_utf8_lossy(&run(&mut lab.plain(&program)).stdout), "absent\n");
+    let mut command = lab.plain(&program);
+    lab.record(&mut command);
+    let stdout = String::from_utf8_lossy(&run(&mut command).stdout).into_owned();
+    let expected = "fffe fffe ffff ffff\n500000 500000 500000 500000\noptional function is absent, errno 11\n";
+    assert_eq!(stdout, expected);
+    assert_eq!(lab.directories(), Vec::<std::path::PathBuf>::new());
 }
