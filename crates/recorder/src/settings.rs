@@ -67,7 +67,11 @@ pub fn recording() -> &'static Recording {
 
 /// What to do before anybody says otherwise.
 pub fn initial_state() -> RecordingState {
-    match recording().settings.collect_mode {
+    let settings = &recording().settings;
+    if settings.events.collected.is_empty() {
+        return RecordingState::Off;
+    }
+    match settings.collect_mode {
         CollectMode::Immediate => RecordingState::On,
         CollectMode::Deferred => RecordingState::Shadow,
     }
