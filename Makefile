@@ -5,13 +5,14 @@ RELEASE := target/release
 STANDIN := target/standin
 STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl standin-mstx
 
-.PHONY: help build standin demo test test-fast test-standin lint
+.PHONY: help build standin demo test test-fast test-standin test-budget lint bench
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
 	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
 	@echo "make test          everything below"
 	@echo "make test-fast     formatting, lints, Rust and C tests"
+	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 
 build:
@@ -29,6 +30,14 @@ test: test-fast
 # The tests run the release libraries inside C programs, on the stand-in device.
 test-fast: lint build standin
 	$(CARGO) test --workspace
+	$(MAKE) test-budget
+
+# Instructions per event of the hot paths; times would depend on the machine's mood.
+test-budget: build
+	python3 bench/instruction_budget.py
+
+bench: build
+	python3 bench/run.py
 
 test-standin: standin
 	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-testing
