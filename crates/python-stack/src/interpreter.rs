@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use crate::api::ApiFunctions;
 use crate::layout::Layout;
 use crate::memory::Address;
+use crate::preparation::PreparationFunctions;
 use crate::status::{FallbackReason, PythonVersion, Refusal};
 
 /// Says where a symbol of the interpreter is. All answers must come from the same library or program.
@@ -30,6 +31,8 @@ pub(crate) struct Interpreter {
     pub layout: Result<Layout, FallbackReason>,
     /// The functions of the fallback and of the self-check.
     pub api: Option<ApiFunctions>,
+    /// The functions that prepare for the end of the interpreter.
+    pub preparation: Option<PreparationFunctions>,
     functions: Functions,
     /// Address of the type of code objects.
     code_type: Option<usize>,
@@ -99,11 +102,11 @@ impl Interpreter {
             None => unsafe { Layout::of(version, runtime) }.ok_or(FallbackReason::UnknownVersion),
         };
         // SAFETY: promised by the caller.
-        let api = unsafe { ApiFunctions::find(lookup) };
+        let (api, preparation) = unsafe { (ApiFunctions::find(lookup), PreparationFunctions::find(lookup)) };
         if layout.is_err() && (api.is_none() || functions.current_thread_state.is_none()) {
             return Err(Absence::Refused(Refusal::Unknown));
         }
-        Ok(Self { version, layout, api, functions, code_type: lookup(c"PyCode_Type") })
+        Ok(Self { version, layout, api, preparation, functions, code_type: lookup(c"PyCode_Type") })
     }
 
     /// The calling thread's state, if it has one and the interpreter is not shutting down.

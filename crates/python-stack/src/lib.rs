@@ -11,15 +11,18 @@
 //!   fallback when the self-check fails.
 //! * `fingerprint` is the hot path; `stacks` gives ids to stacks and code objects and hands what is new to a [`Sink`].
 //!
-//! The self-check compares both ways once, as soon as a thread that captures a stack holds the lock.
+//! * `preparation` runs once in the interpreter's main thread, soon after the first capture: it does
+//!   the self-check (`check`) and has `gate` closed before the interpreter shuts down.
 
 mod api;
 mod check;
 mod code;
 mod fingerprint;
+mod gate;
 mod interpreter;
 mod layout;
 mod memory;
+mod preparation;
 mod sink;
 mod stacks;
 mod status;

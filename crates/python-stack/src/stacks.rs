@@ -1,6 +1,6 @@
 //! Stacks and code objects get ids; what is new goes to a sink once.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use msmemscope_event::{CodeId, PythonFrame, StackId};
@@ -9,9 +9,11 @@ use msmemscope_intern::{Hasher, InternTable, Interned, Key};
 use crate::check::{self, Verdict};
 use crate::code::{Identity, Text, line_table};
 use crate::fingerprint::Fingerprint;
+use crate::gate::Gate;
 use crate::interpreter::{Absence, Interpreter};
 use crate::layout::{KnownLayout, Layout};
 use crate::memory::Address;
+use crate::preparation::Request;
 use crate::sink::{CodeDefinition, Sink};
 use crate::status::{Attachment, FallbackReason, Refusal, Status};
 use crate::walk::{End, Frames};
@@ -92,6 +94,8 @@ struct Attached {
     interpreter: Interpreter,
     known_layout: Option<KnownLayout>,
     mode: AtomicU8,
+    gate: Gate,
+    preparation: Request,
     stacks: InternTable,
     codes: InternTable,
 }
@@ -130,7 +134,15 @@ impl PythonStacks {
             Err(reason) => MODE_FALLBACK + reason as u8,
         });
         let known_layout = interpreter.layout.as_ref().ok().and_then(KnownLayout::recognise);
-        let attached = Box::into_raw(Box::new(Attached { interpreter, known_layout, mode, stacks, codes }));
+        let attached = Box::into_raw(Box::new(Attached {
+            interpreter,
+            known_layout,
+            mode,
+            gate: Gate::new(),
+            preparation: Request::new(),
+            stacks,
+            codes,
+        }));
         // If another thread was faster, these tables stay unused: untouched memory costs nothing.
         let _ = self.attached.compare_exchange(std::ptr::null_mut(), attached, Ordering::AcqRel, Ordering::Acquire);
         Attachment::Attached
@@ -170,14 +182,12 @@ impl PythonStacks {
     #[inline]
     pub fn capture(&self, thread: &mut ThreadState, depth: usize, sink: &mut impl Sink) -> Captured {
         let Some(attached) = self.attached() else { return Captured::NOTHING };
-        match attached.mode.load(Ordering::Relaxed) {
-            MODE_WALKING => {}
-            MODE_UNCHECKED => attached.try_check(),
-            _ => return attached.capture_with_api(depth.min(LARGEST_DEPTH), sink),
-        }
+        let depth = depth.min(LARGEST_DEPTH);
         match &attached.interpreter.layout {
-            Ok(layout) => attached.capture_from_frames(layout, thread, depth.min(LARGEST_DEPTH), sink),
-            Err(_) => Captured::NOTHING,
+            Ok(layout) if attached.mode.load(Ordering::Relaxed) < MODE_FALLBACK => {
+                attached.capture_from_frames(layout, thread, depth, sink)
+            }
+            _ => attached.capture_with_api(depth, sink),
         }
     }
 }
@@ -190,6 +200,32 @@ fn fallback_reason(mode: u8) -> FallbackReason {
         FallbackReason::CodeDiffers,
     ];
     REASONS[usize::from(mode.saturating_sub(MODE_FALLBACK)).min(REASONS.len() - 1)]
+}
+
+/// # Safety
+/// `subject` must be an [`Attached`].
+unsafe fn attached_at<'a>(subject: *const c_void) -> &'a Attached {
+    // SAFETY: promised by the caller; these are never freed.
+    unsafe { &*subject.cast() }
+}
+
+/// The pending call.
+unsafe extern "C" fn prepare(subject: *mut c_void) -> c_int {
+    // SAFETY: the subject passed with the request.
+    unsafe { attached_at(subject) }.prepare();
+    0
+}
+
+fn end_begins(subject: *const c_void) {
+    // SAFETY: the subject passed to `listen`.
+    unsafe { attached_at(subject) }.gate.close();
+}
+
+fn end_is_over(subject: *const c_void) {
+    // SAFETY: the subject passed to `listen`.
+    let attached = unsafe { attached_at(subject) };
+    attached.preparation.forget();
+    attached.gate.open();
 }
 
 /// Bytes of a stack's definition in the making.
@@ -221,14 +257,19 @@ impl FrameBytes {
 }
 
 impl Attached {
-    /// Compares our walk with the interpreter's, if this thread holds the lock.
-    #[cold]
-    fn try_check(&self) {
+    fn subject(&self) -> *const c_void {
+        std::ptr::from_ref(self).cast()
+    }
+
+    /// Self-check and arrangements for the end, in the interpreter's main thread with its lock held.
+    fn prepare(&self) {
         let interpreter = &self.interpreter;
-        let (Some(api), Ok(layout)) = (&interpreter.api, &interpreter.layout) else { return };
-        if !interpreter.holds_lock() {
-            return;
+        let (Some(functions), Ok(layout)) = (&interpreter.preparation, &interpreter.layout) else { return };
+        // SAFETY: this is the main thread, it holds the lock, and `self` is never freed.
+        if unsafe { functions.listen(self.subject(), end_begins, end_is_over) } {
+            self.gate.note_main_thread();
         }
+        let (Some(api), true) = (&interpreter.api, interpreter.holds_lock()) else { return };
         let Some(state) = interpreter.readable_thread_state(layout) else { return };
         // SAFETY: this thread holds the lock, and the state is its own.
         let mode = match unsafe { check::compare(api, layout, state) } {
@@ -247,7 +288,9 @@ impl Attached {
         depth: usize,
         sink: &mut impl Sink,
     ) -> Captured {
+        let Some(_pass) = self.gate.enter() else { return Captured::NOTHING };
         let Some(state) = self.interpreter.readable_thread_state(layout) else { return Captured::NOTHING };
+        self.preparation.once(self.interpreter.preparation.as_ref(), prepare, self.subject());
         // SAFETY: the state is the calling thread's.
         let fingerprint = unsafe { Fingerprint::take(layout, self.known_layout, state, depth) };
         let loss = match fingerprint.end {

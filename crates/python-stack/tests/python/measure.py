@@ -52,7 +52,7 @@ def functions():
 
 def main():
     assert probe.attach() == 0
-    probe.check(library=probe.with_lock)
+    probe.prepare()
     functions()()
 
 

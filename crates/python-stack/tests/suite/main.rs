@@ -53,6 +53,7 @@ behaviours! {
     nothing_is_leaked,
     a_forked_child_defines_again,
     sub_interpreters_have_no_stacks,
+    the_end_of_an_interpreter_is_survived,
     greenlets_have_their_own_stacks,
     tracing_does_not_disturb,
     names_of_all_kinds_are_read,
