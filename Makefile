@@ -5,13 +5,14 @@ RELEASE := target/release
 STANDIN := target/standin
 STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl standin-mstx
 
-.PHONY: help build standin demo test test-fast test-standin test-budget lint bench
+.PHONY: help build standin demo test test-fast test-standin test-budget test-versions lint bench
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
 	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
 	@echo "make test          everything below"
 	@echo "make test-fast     formatting, lints, Rust and C tests"
+	@echo "make test-versions Python stacks with every CPython that can be had"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 
@@ -35,6 +36,9 @@ test-fast: lint build standin
 # Instructions per event of the hot paths; times would depend on the machine's mood.
 test-budget: build
 	python3 bench/instruction_budget.py
+
+test-versions:
+	scripts/test-python-versions
 
 bench: build
 	python3 bench/run.py
