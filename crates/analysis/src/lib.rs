@@ -5,9 +5,15 @@
 //!   [`fragmentation`]: one question each, as consumers of events whose memory is bounded by live
 //!   blocks, and a plain result.
 //! * [`pass`]: several of them in one pass over a recording.
+//! * [`compare`]: two runs or steps.
+//! * [`check`]: rules for automatic tests.
+//! * [`annotate`]: writes findings back into dump files, safely.
 //! * [`text`]: results as text for the terminal.
 #![forbid(unsafe_code)]
 
+pub mod annotate;
+pub mod check;
+pub mod compare;
 pub mod decompose;
 pub mod fluctuation;
 pub mod fragmentation;

@@ -42,6 +42,55 @@ pub struct CsvRecord<'a> {
     pub cut: bool,
 }
 
+/// The cells of a record, and where `Attr` is in it.
+#[derive(Clone, Debug)]
+pub struct CsvCells<'a> {
+    record: &'a [u8],
+    cells: Vec<String>,
+    attributes: Vec<u8>,
+    attributes_start: usize,
+    attributes_end: usize,
+}
+
+impl<'a> CsvRecord<'a> {
+    /// The cells of a row; nothing if it has too few.
+    pub fn cells(&self) -> Option<CsvCells<'a>> {
+        let split = split(self.bytes)?;
+        let position = |cell: &[u8]| cell.as_ptr() as usize - self.bytes.as_ptr() as usize;
+        let attributes_start = match &split.cells[8] {
+            Cow::Borrowed(cell) => position(cell) + cell.len() + 1,
+            Cow::Owned(_) => return None,
+        };
+        let has_comma = !split.rest.is_empty() || self.bytes.ends_with(b",");
+        let attributes_end = (self.bytes.len() - split.rest.len() - usize::from(has_comma)).max(attributes_start);
+        let cells = split.cells[..9].iter().map(|cell| String::from_utf8_lossy(cell).into_owned()).collect();
+        let attributes = split.cells[9].to_vec();
+        Some(CsvCells { record: self.bytes, cells, attributes, attributes_start, attributes_end })
+    }
+}
+
+impl<'a> CsvCells<'a> {
+    /// A cell before `Attr`, without quotes.
+    pub fn get(&self, index: usize) -> Option<&str> {
+        self.cells.get(index).map(String::as_str)
+    }
+
+    /// The `Attr` cell without quotes.
+    pub fn attributes(&self) -> &[u8] {
+        &self.attributes
+    }
+
+    /// The record up to the `Attr` cell.
+    pub fn before_attributes(&self) -> &'a [u8] {
+        &self.record[..self.attributes_start]
+    }
+
+    /// The record after the `Attr` cell, with its comma.
+    pub fn after_attributes(&self) -> &'a [u8] {
+        &self.record[self.attributes_end..]
+    }
+}
+
 impl<R: Read> CsvRecords<R> {
     /// Records of a stream.
     pub fn new(input: R) -> Self {

@@ -23,7 +23,7 @@ mod report;
 mod row;
 
 pub use attributes::{AttributeText, set_attribute};
-pub use csv::{CsvRecord, CsvRecords, DUMP_COLUMNS};
+pub use csv::{CsvCells, CsvRecord, CsvRecords, DUMP_COLUMNS};
 pub use database::{DUMP_TABLES, find_dump_table};
 pub use error::ImportError;
 pub use open::{Imported, Recording, RecordingStream, open, open_several};

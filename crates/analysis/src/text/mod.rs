@@ -1,9 +1,11 @@
 //! Results as text for the terminal: short lines, tables within 80 columns, what matters first.
 
+mod compare;
 mod findings;
 mod leaks;
 mod table;
 
+pub use compare::comparison;
 pub use findings::{fragmentation, inefficient, out_of_memory, owners};
 pub use leaks::{fluctuation, leaks, marks};
 pub use table::{Align, Table};

@@ -1,6 +1,9 @@
 //! Questions asked of small recordings whose answers are known, and of generated ones whose answers a
 //! plain model gives.
 
+mod annotate;
+mod check;
+mod compare;
 mod inefficient;
 mod leaks;
 mod memory;

@@ -5,6 +5,11 @@ use std::fmt::Write;
 use msmemscope_analysis::{Answers, Questions, analyze};
 use msmemscope_import::{Imported, open};
 
+/// A real file of the reference tool.
+pub fn fixture(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures").join(name)
+}
+
 /// Rows of a dump under construction. Time goes on by ten with every row.
 #[derive(Clone, Default)]
 pub struct Dump {
@@ -90,6 +95,10 @@ impl Dump {
     pub fn refused(&mut self, size: u64) -> &mut Self {
         let attributes = format!("\"{{func:halMemAlloc,req_size:{size},flag:0}}\",,");
         self.row("OOM_DETAIL", "OOM_TRIGGER", "OOM_Trigger", "0", "N/A", &attributes)
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     pub fn open(&self) -> Imported {

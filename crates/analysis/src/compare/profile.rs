@@ -1,0 +1,360 @@
+//! What one side of a comparison did: its operators or kernels in order, with the memory of each.
+
+use std::collections::BTreeMap;
+
+use msmemscope_event::{Device, KernelPhase, Pool, StringId};
+use msmemscope_import::Recording;
+use msmemscope_timeline::{EventKind, EventSink, FactSource, TimelineEvent, TimelineSettings, detect_step_source};
+use rustc_hash::FxHashMap;
+
+use super::Level;
+use crate::decompose::Decomposition;
+use crate::fluctuation::is_framework_pool;
+use crate::names::{Names, RecordingNames, Site, SiteText, StackResolver};
+use crate::owners::Owners;
+use crate::situation::{BlockChange, LiveBlock, Situation};
+
+/// Names of operators and kernels, numbered the same for both sides.
+#[derive(Debug, Default)]
+pub struct SharedNames {
+    ids: FxHashMap<Box<str>, u32>,
+    names: Vec<Box<str>>,
+}
+
+impl SharedNames {
+    fn intern(&mut self, name: &str) -> u32 {
+        if let Some(&id) = self.ids.get(name) {
+            return id;
+        }
+        let id = self.names.len() as u32;
+        self.names.push(name.into());
+        self.ids.insert(name.into(), id);
+        id
+    }
+
+    /// The name with a number.
+    pub fn get(&self, id: u32) -> &str {
+        &self.names[id as usize]
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+}
+
+/// One operator or kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its name.
+    pub name: u32,
+    /// What the framework pools gained or lost.
+    pub change_bytes: i64,
+}
+
+/// One device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceProfile {
+    /// Operators or kernels in order.
+    pub items: Vec<Item>,
+    /// Most bytes in use in framework pools.
+    pub peak_bytes: u64,
+    /// Bytes in use at the end.
+    pub end_bytes: u64,
+    /// Change of memory outside operators.
+    pub outside_bytes: i64,
+}
+
+/// One side of a comparison.
+#[derive(Debug)]
+pub struct Profile {
+    level: Level,
+    step: Option<u64>,
+    devices: BTreeMap<Device, DeviceProfile>,
+    pools: BTreeMap<Pool, u64>,
+    owners: BTreeMap<String, (u64, u64)>,
+    sites: BTreeMap<String, (u64, u64)>,
+    items_of_other_level: u64,
+}
+
+impl Profile {
+    /// What is compared.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The chosen step.
+    pub fn step(&self) -> Option<u64> {
+        self.step
+    }
+
+    /// Devices with items or memory.
+    pub fn devices(&self) -> impl Iterator<Item = Device> {
+        self.devices.keys().copied()
+    }
+
+    /// One device; empty if it has nothing.
+    pub fn device(&self, device: Device) -> &DeviceProfile {
+        static EMPTY: DeviceProfile =
+            DeviceProfile { items: Vec::new(), peak_bytes: 0, end_bytes: 0, outside_bytes: 0 };
+        self.devices.get(&device).unwrap_or(&EMPTY)
+    }
+
+    /// Whether there is nothing to align.
+    pub fn is_empty(&self) -> bool {
+        self.devices.values().all(|device| device.items.is_empty())
+    }
+
+    /// Whether the level that was not asked for has something.
+    pub fn other_level_has_items(&self) -> bool {
+        self.items_of_other_level > 0
+    }
+
+    /// The framework: the pool of PyTorch or MindSpore with most blocks.
+    pub fn framework(&self) -> Option<Pool> {
+        let frameworks = self.pools.iter().filter(|(pool, _)| matches!(pool, Pool::PytorchCaching | Pool::Mindspore));
+        frameworks.max_by_key(|(_, count)| **count).map(|(pool, _)| *pool)
+    }
+
+    /// Bytes and blocks of owners at the peak.
+    pub fn owners(&self) -> &BTreeMap<String, (u64, u64)> {
+        &self.owners
+    }
+
+    /// Bytes and blocks of call sites alive at the end.
+    pub fn sites(&self) -> &BTreeMap<String, (u64, u64)> {
+        &self.sites
+    }
+}
+
+/// Makes the profile of all processes of one input.
+pub fn profile(
+    recordings: &[Recording],
+    level: Level,
+    step: Option<u64>,
+    names: &mut SharedNames,
+    resolver: impl Fn(&Recording) -> Option<Box<dyn StackResolver>>,
+) -> Profile {
+    let mut profile = Profile {
+        level,
+        step,
+        devices: BTreeMap::new(),
+        pools: BTreeMap::new(),
+        owners: BTreeMap::new(),
+        sites: BTreeMap::new(),
+        items_of_other_level: 0,
+    };
+    for recording in recordings {
+        let owners = matches!(recording, Recording::Trace { .. }).then(|| Owners::collect(recording));
+        let resolver = resolver(recording);
+        let recording_names = RecordingNames::new(recording, owners.as_ref(), resolver.as_deref());
+        let settings = TimelineSettings {
+            process_ended: false,
+            step_source: detect_step_source(recording),
+            ..TimelineSettings::default()
+        };
+        let mut profiler = Profiler::new(recording, &recording_names, names, &mut profile);
+        msmemscope_timeline::run(recording, &settings, &mut profiler, &mut |_, _| {});
+        profiler.finish();
+    }
+    profile
+}
+
+struct OpenItem {
+    name: StringId,
+    device: Device,
+    change_bytes: i64,
+    counts: bool,
+}
+
+/// Follows one process.
+pub struct Profiler<'a> {
+    recording: &'a Recording,
+    names: &'a dyn Names,
+    shared: &'a mut SharedNames,
+    profile: &'a mut Profile,
+    known_names: FxHashMap<StringId, u32>,
+    threads: FxHashMap<u32, Vec<OpenItem>>,
+    since_launch: FxHashMap<Device, i64>,
+    used: FxHashMap<Device, u64>,
+    situation: Situation,
+    decomposition: Decomposition,
+}
+
+impl<'a> Profiler<'a> {
+    fn new(
+        recording: &'a Recording,
+        names: &'a dyn Names,
+        shared: &'a mut SharedNames,
+        profile: &'a mut Profile,
+    ) -> Self {
+        let decomposition = Decomposition::new(profile.step);
+        Self {
+            recording,
+            names,
+            shared,
+            profile,
+            known_names: FxHashMap::default(),
+            threads: FxHashMap::default(),
+            since_launch: FxHashMap::default(),
+            used: FxHashMap::default(),
+            situation: Situation::default(),
+            decomposition,
+        }
+    }
+
+    fn shared_name(&mut self, name: StringId) -> u32 {
+        let (shared, recording) = (&mut *self.shared, self.recording);
+        *self.known_names.entry(name).or_insert_with(|| match name.is_some() {
+            true => shared.intern(&recording.definitions().string(name)),
+            false => shared.intern("N/A"),
+        })
+    }
+
+    fn counts(&self, event: &TimelineEvent) -> bool {
+        self.profile.step.is_none_or(|step| step == event.step)
+    }
+
+    fn item(&mut self, device: Device, name: StringId, change_bytes: i64) {
+        let name = self.shared_name(name);
+        self.profile.devices.entry(device).or_default().items.push(Item { name, change_bytes });
+    }
+
+    fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
+        let (BlockChange::Begins(block, _) | BlockChange::Ends(block, _)) = change;
+        self.decomposition.block(change, self.names);
+        if !is_framework_pool(block.properties.pool) {
+            return;
+        }
+        let device = block.properties.device;
+        let is_begin = matches!(change, BlockChange::Begins(..));
+        let used = self.used.entry(device).or_default();
+        *used = if is_begin { *used + block.size_bytes } else { used.saturating_sub(block.size_bytes) };
+        let used = *used;
+        if !self.counts(event) {
+            return;
+        }
+        *self.profile.pools.entry(block.properties.pool).or_default() += 1;
+        let change_bytes = if is_begin { block.size_bytes as i64 } else { -(block.size_bytes as i64) };
+        let profile = self.profile.devices.entry(device).or_default();
+        profile.peak_bytes = profile.peak_bytes.max(used);
+        profile.end_bytes = used;
+        match self.profile.level {
+            Level::Operator => match self.threads.get_mut(&event.thread_id).and_then(|stack| stack.last_mut()) {
+                Some(open) if open.device == device && open.counts => open.change_bytes += change_bytes,
+                _ => profile.outside_bytes += change_bytes,
+            },
+            Level::Kernel => *self.since_launch.entry(device).or_default() += change_bytes,
+        }
+    }
+
+    fn other(&mut self, event: &TimelineEvent) {
+        let counts = self.counts(event);
+        match event.kind {
+            EventKind::Operator { begins, name, .. } => {
+                if self.profile.level != Level::Operator {
+                    self.profile.items_of_other_level += u64::from(counts);
+                    return;
+                }
+                let stack = self.threads.entry(event.thread_id).or_default();
+                if begins {
+                    stack.push(OpenItem { name, device: event.device, change_bytes: 0, counts });
+                    return;
+                }
+                let Some(position) = stack.iter().rposition(|open| open.name == name) else {
+                    // Recording began inside the operator.
+                    if counts && event.device != Device::Unknown {
+                        self.item(event.device, name, 0);
+                    }
+                    return;
+                };
+                let ended: Vec<OpenItem> = stack.drain(position..).collect();
+                for (index, open) in ended.iter().enumerate() {
+                    if index > 0 {
+                        self.outside(open);
+                    }
+                }
+                let open = &ended[0];
+                match open.counts && open.device != Device::Unknown {
+                    true => self.item(open.device, open.name, open.change_bytes),
+                    false => self.outside(open),
+                }
+            }
+            EventKind::Kernel { phase: KernelPhase::Launch | KernelPhase::Start, name, .. } => {
+                if self.profile.level != Level::Kernel {
+                    self.profile.items_of_other_level += u64::from(counts);
+                } else if counts && event.device != Device::Unknown {
+                    let change_bytes = self.since_launch.remove(&event.device).unwrap_or(0);
+                    self.item(event.device, name, change_bytes);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Memory of an operator that never ended.
+    fn outside(&mut self, open: &OpenItem) {
+        if open.change_bytes != 0 {
+            self.profile.devices.entry(open.device).or_default().outside_bytes += open.change_bytes;
+        }
+    }
+
+    fn finish(mut self) {
+        let open: Vec<OpenItem> = std::mem::take(&mut self.threads).into_values().flatten().collect();
+        open.iter().for_each(|open| self.outside(open));
+        for (device, change_bytes) in std::mem::take(&mut self.since_launch) {
+            self.profile.devices.entry(device).or_default().outside_bytes += change_bytes;
+        }
+        let with_step = self.profile.step.is_some();
+        for pool in self.decomposition.finish().pools.iter().filter(|pool| is_framework_pool(pool.pool)) {
+            let owners = match with_step {
+                true => pool.at_step.as_deref().unwrap_or_default(),
+                false => &pool.at_peak,
+            };
+            for owner in owners {
+                let (bytes, blocks) = self.profile.owners.entry(owner.owner.clone()).or_default();
+                *bytes += owner.bytes;
+                *blocks += owner.blocks;
+            }
+        }
+        let mut groups: FxHashMap<Site, (&LiveBlock, u64, u64)> = FxHashMap::default();
+        for block in self.situation.live_blocks().filter(|block| is_framework_pool(block.properties.pool)) {
+            let (_, bytes, count) = groups.entry(Site::of(block)).or_insert((block, 0, 0));
+            *bytes += block.size_bytes;
+            *count += 1;
+        }
+        for (sample, bytes, count) in groups.into_values() {
+            let site = self.profile.sites.entry(SiteText::of(sample, self.names).line).or_default();
+            site.0 += bytes;
+            site.1 += count;
+        }
+    }
+}
+
+impl EventSink for Profiler<'_> {
+    #[inline]
+    fn take(&mut self, event: TimelineEvent) {
+        let (ended, step) = self.situation.update(&event);
+        match &event.kind {
+            EventKind::Malloc(block) => {
+                if let Some(live) = self.situation.block(block.allocation_id).copied() {
+                    self.block(&BlockChange::Begins(&live, block), &event);
+                }
+            }
+            EventKind::Free(block) => {
+                if let Some(live) = ended {
+                    self.block(&BlockChange::Ends(&live, block), &event);
+                }
+            }
+            _ => self.other(&event),
+        }
+        if let Some(change) = step {
+            self.decomposition.step(&change);
+        }
+    }
+}
