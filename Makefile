@@ -42,6 +42,7 @@ test-versions:
 
 bench: build
 	python3 bench/run.py
+	python3 bench/finish.py
 
 test-standin: standin
 	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-testing

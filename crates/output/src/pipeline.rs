@@ -14,6 +14,7 @@ use msmemscope_event::{Device, Severity};
 use msmemscope_timeline::{EventKind, EventSink, FactSource, PythonSpan, Summary, TimelineEvent, TimelineSettings};
 
 use crate::csv;
+use crate::device::dump_directory;
 use crate::files::{BufferedFile, PendingFile};
 use crate::finish::{FinishError, Format};
 use crate::python_trace::PythonTraceFiles;
@@ -121,12 +122,8 @@ impl Selection<'_, '_> {
 struct CsvTable {
     pending: PendingFile,
     buffer: BufferedFile,
-}
-
-impl CsvTable {
-    fn failed(&self, error: &io::Error) -> FinishError {
-        FinishError::write(self.pending.path(), error)
-    }
+    /// Where the file will be, for messages.
+    shown_path: PathBuf,
 }
 
 impl Table for CsvTable {
@@ -134,17 +131,16 @@ impl Table for CsvTable {
         let (pending, file) = request.pending_file(device, Format::Csv)?;
         let mut buffer = BufferedFile::new(file);
         buffer.bytes().extend_from_slice(csv::HEADER.as_bytes());
-        Ok(Self { pending, buffer })
+        Ok(Self { pending, buffer, shown_path: request.shown_path(device) })
     }
 
     fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError> {
         let buffer = &mut self.buffer;
-        selection
-            .each(&mut |row| {
-                csv::push_row(buffer.bytes(), row);
-                buffer.settle()
-            })
-            .map_err(|error| self.failed(&error))
+        let written = selection.each(&mut |row| {
+            csv::push_row(buffer.bytes(), row);
+            buffer.settle()
+        });
+        written.map_err(|error: io::Error| FinishError::write(&self.shown_path, &error))
     }
 
     fn write_python_calls(&mut self, _: &[(u32, PythonSpan)], _: &Request<'_>) -> Result<(), FinishError> {
@@ -152,47 +148,43 @@ impl Table for CsvTable {
     }
 
     fn close(self) -> Result<PendingFile, FinishError> {
-        match self.buffer.close() {
-            Ok(()) => Ok(self.pending),
-            Err(error) => Err(FinishError::write(self.pending.path(), &error)),
-        }
+        self.buffer.close().map_err(|error| FinishError::write(&self.shown_path, &error))?;
+        Ok(self.pending)
     }
 }
 
 struct DatabaseTable {
     pending: PendingFile,
     database: Database,
-}
-
-impl DatabaseTable {
-    fn failed(&self, error: &rusqlite::Error) -> FinishError {
-        FinishError::write(self.pending.path(), error)
-    }
+    /// Where the file will be, for messages.
+    shown_path: PathBuf,
 }
 
 impl Table for DatabaseTable {
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
         let (pending, _) = request.pending_file(device, Format::Database)?;
-        match Database::create(pending.path(), request.table, request.context.process_id) {
-            Ok(database) => Ok(Self { pending, database }),
-            Err(error) => Err(FinishError::write(pending.path(), &error)),
-        }
+        let shown_path = request.shown_path(device);
+        let database = Database::create(pending.path(), request.table, request.context.process_id)
+            .map_err(|error| FinishError::write(&shown_path, &error))?;
+        Ok(Self { pending, database, shown_path })
     }
 
     fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError> {
-        self.database.write(|insert| selection.each(insert)).map_err(|error| self.failed(&error))
+        self.database
+            .write(|insert| selection.each(insert))
+            .map_err(|error| FinishError::write(&self.shown_path, &error))
     }
 
     fn write_python_calls(&mut self, calls: &[(u32, PythonSpan)], request: &Request<'_>) -> Result<(), FinishError> {
         let definitions = request.context.definitions;
-        self.database.write_python_calls(calls, definitions).map_err(|error| self.failed(&error))
+        self.database
+            .write_python_calls(calls, definitions)
+            .map_err(|error| FinishError::write(&self.shown_path, &error))
     }
 
     fn close(self) -> Result<PendingFile, FinishError> {
-        match self.database.close() {
-            Ok(()) => Ok(self.pending),
-            Err(error) => Err(FinishError::write(self.pending.path(), &error)),
-        }
+        self.database.close().map_err(|error| FinishError::write(&self.shown_path, &error))?;
+        Ok(self.pending)
     }
 }
 
@@ -212,8 +204,11 @@ pub(crate) struct Request<'a> {
 impl Request<'_> {
     fn pending_file(&self, device: Device, format: Format) -> Result<(PendingFile, File), FinishError> {
         let name = format!("device_{device}.{}", format.extension());
-        PendingFile::create(self.directory, &name)
-            .map_err(|error| FinishError::write(&self.directory.join(name), &error))
+        PendingFile::create(self.directory, &name).map_err(|error| FinishError::write(&self.shown_path(device), &error))
+    }
+
+    fn shown_path(&self, device: Device) -> PathBuf {
+        self.directory.join(dump_directory(device))
     }
 }
 
