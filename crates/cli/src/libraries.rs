@@ -26,6 +26,18 @@ pub fn library_directory() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{RECORDER} is neither beside {} nor in ../lib64", program.display()))
 }
 
+/// The directory from which a job can import the Python package, if it is installed or built here:
+/// seen from the program, the package lies around it (a wheel) or in the source tree (a build).
+pub fn python_package_directory() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?.canonicalize().ok()?;
+    let home = program.parent()?;
+    let is_package = |directory: &PathBuf| directory.join("msmemscope/_internal.abi3.so").is_file();
+    ["../..", "../../python", "../python"]
+        .iter()
+        .filter_map(|place| home.join(place).canonicalize().ok())
+        .find(is_package)
+}
+
 /// Why a file or directory should not be trusted, if there is a reason.
 pub fn distrust_reason(path: &Path) -> io::Result<Option<&'static str>> {
     let metadata = path.metadata()?;

@@ -32,7 +32,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         wall_clock_offset_ns: wall_clock_offset_ns(),
         is_supervised: true,
         finisher: std::env::current_exe().ok(),
-        python_package: None,
+        python_package: libraries::python_package_directory(),
         settings,
     };
     let signals = SignalGate::close();

@@ -7,7 +7,7 @@ use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, Memor
 
 use crate::real::RealFunction;
 use crate::thread::CurrentDevice;
-use crate::{import_tables, lookup, sources, state, thread};
+use crate::{import_tables, lookup, python_half, sources, state, thread};
 
 const LIBRARY: &str = "libascendcl.so";
 /// What the runtime interface returns when something inside it is missing.
@@ -64,6 +64,7 @@ pub unsafe extern "C-unwind" fn init(configuration: *const c_char) -> i32 {
     sources::note(SOURCE_RUNTIME);
     redirect_optional_functions();
     record_system(SystemEvent::AclInit, Device::Unknown, result);
+    python_half::invite();
     result
 }
 

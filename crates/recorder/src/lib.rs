@@ -5,11 +5,12 @@
 //! pass through it. Everything that can go wrong here is counted and, once, told on stderr; the job
 //! goes on as if we were not there.
 //!
-//! * [`exports`] is the list of symbols other code can see; [`hal`], [`acl`], [`mstx`] and [`mstx`] are the hooks.
+//! * [`exports`] is the list of symbols other code can see; [`hal`], [`acl`], [`mstx`] and [`mstx_memory`] are the hooks.
 //! * [`real`] finds the functions behind them, with [`elf`]; [`lookup`] answers `dlsym`;
 //!   [`import_tables`] redirects functions that must not be exported.
 //! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
 //! * [`control`] lets guests in, such as the Python package.
+//! * [`python_half`] brings the Python package into jobs that do not import it.
 //! * [`life`] is what happens when the library is loaded and when the process exits.
 
 #![cfg_attr(test, allow(dead_code, reason = "unit tests must not interpose anything"))]
@@ -31,6 +32,7 @@ mod message;
 mod mstx;
 mod mstx_memory;
 mod process;
+mod python_half;
 mod real;
 mod settings;
 mod signals;
