@@ -41,11 +41,18 @@ pub struct PythonCode {
     pub line_table: Vec<u8>,
 }
 
+/// A native stack and when it was defined, which says which modules its addresses lie in.
+#[derive(Debug)]
+struct NativeStack {
+    frames: Box<[u64]>,
+    defined_monotonic_ns: u64,
+}
+
 /// All definitions of one trace.
 #[derive(Debug, Default)]
 pub struct Definitions {
     strings: HashMap<u32, Box<[u8]>>,
-    native_stacks: HashMap<u32, Box<[u64]>>,
+    native_stacks: HashMap<u32, NativeStack>,
     python_stacks: HashMap<u32, Box<[PythonFrame]>>,
     codes: HashMap<u32, PythonCode>,
     modules: Vec<Module>,
@@ -62,7 +69,7 @@ impl Definitions {
             }
             Fact::DefineNativeStack { id, frames } => {
                 let frames = frames.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-                self.native_stacks.insert(id.0, frames);
+                self.native_stacks.insert(id.0, NativeStack { frames, defined_monotonic_ns: record.monotonic_ns });
             }
             Fact::DefinePythonStack { id, frames } => {
                 let half = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -125,7 +132,13 @@ impl Definitions {
 
     /// Return addresses of a native stack, innermost first.
     pub fn native_stack(&self, id: StackId) -> Option<&[u64]> {
-        self.native_stacks.get(&id.0).map(|frames| &frames[..])
+        self.native_stacks.get(&id.0).map(|stack| &stack.frames[..])
+    }
+
+    /// Return addresses of a native stack, innermost first, and when it was defined. A stack through a
+    /// library that was loaded anew is defined anew, so this time says which modules are meant.
+    pub fn native_stack_with_time(&self, id: StackId) -> Option<(&[u64], u64)> {
+        self.native_stacks.get(&id.0).map(|stack| (&stack.frames[..], stack.defined_monotonic_ns))
     }
 
     /// Frames of a Python stack, innermost first.
