@@ -80,12 +80,6 @@ impl Gate {
             std::thread::yield_now();
         }
     }
-
-    /// Lets everybody in again: another interpreter may be started.
-    pub fn open(&self) {
-        self.main_thread.store(0, Ordering::Relaxed);
-        self.is_closed.store(false, Ordering::SeqCst);
-    }
 }
 
 #[cfg(test)]
@@ -101,8 +95,6 @@ mod tests {
         gate.close();
         assert!(!enters());
         assert!(gate.enter().is_some());
-        gate.open();
-        assert!(enters());
     }
 
     #[test]

@@ -94,11 +94,6 @@ impl Request {
             self.0.store(NOT_ASKED, Ordering::Relaxed);
         }
     }
-
-    /// The next interpreter needs a call of its own.
-    pub fn forget(&self) {
-        self.0.store(NOT_ASKED, Ordering::Relaxed);
-    }
 }
 
 impl PreparationFunctions {
@@ -129,11 +124,10 @@ impl PreparationFunctions {
     /// # Safety
     /// In the main thread, with the interpreter's lock. The subject must live for good.
     pub unsafe fn listen(&self, subject: *const c_void, begins: fn(*const c_void), is_over: fn(*const c_void)) -> bool {
-        if LISTENER.load(Ordering::Acquire).is_null() {
-            let (none, take_reference) = (self.none, self.take_reference);
-            let listener = Box::new(Listener { subject, begins, is_over, none, take_reference });
-            LISTENER.store(Box::into_raw(listener), Ordering::Release);
-        }
+        let (none, take_reference) = (self.none, self.take_reference);
+        let listener = Box::new(Listener { subject, begins, is_over, none, take_reference });
+        // The listener of an interpreter that is over stays: it costs nothing.
+        LISTENER.store(Box::into_raw(listener), Ordering::Release);
         // SAFETY: promised by the caller; every reference that is got is dropped again.
         unsafe {
             let module = (self.import)(c"atexit".as_ptr());

@@ -1,6 +1,7 @@
 //! Stacks and code objects get ids; what is new goes to a sink once.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use msmemscope_event::{CodeId, PythonFrame, StackId};
@@ -37,6 +38,7 @@ impl Config {
 }
 
 /// What a thread remembers between captures.
+#[derive(Clone, Copy, Debug)]
 pub struct ThreadState {
     generation: u64,
     key: Key,
@@ -89,6 +91,12 @@ const MODE_WALKING: u8 = 1;
 /// Plus the reason.
 const MODE_FALLBACK: u8 = 2;
 
+/// Ids of stacks and code objects. Never freed: they outlive interpreters.
+struct Tables {
+    stacks: InternTable,
+    codes: InternTable,
+}
+
 /// Everything that exists once an interpreter was found. Never freed.
 struct Attached {
     interpreter: Interpreter,
@@ -96,28 +104,31 @@ struct Attached {
     mode: AtomicU8,
     gate: Gate,
     preparation: Request,
-    stacks: InternTable,
-    codes: InternTable,
+    tables: &'static Tables,
+    owner: &'static PythonStacks,
 }
 
 /// Python stacks of this process.
 pub struct PythonStacks {
     attached: AtomicPtr<Attached>,
+    tables: AtomicPtr<Tables>,
     config: Config,
 }
 
 impl PythonStacks {
     /// No interpreter known yet. Takes no memory.
     pub const fn new(config: Config) -> Self {
-        Self { attached: AtomicPtr::new(std::ptr::null_mut()), config }
+        let (attached, tables) = (AtomicPtr::new(null_mut()), AtomicPtr::new(null_mut()));
+        Self { attached, tables, config }
     }
 
-    /// Looks for the interpreter, if none is known yet. `lookup` says where a symbol is.
+    /// Looks for the interpreter, if none is known. `lookup` says where a symbol is. An interpreter
+    /// that has shut down is forgotten; the next one may be found again.
     ///
     /// # Safety
-    /// All addresses must be those of one CPython, which stays loaded.
+    /// All addresses must be those of one CPython, which stays loaded until it has shut down.
     #[cold]
-    pub unsafe fn try_attach(&self, lookup: &dyn Fn(&CStr) -> Option<usize>) -> Attachment {
+    pub unsafe fn try_attach(&'static self, lookup: &dyn Fn(&CStr) -> Option<usize>) -> Attachment {
         if self.attached().is_some() {
             return Attachment::Attached;
         }
@@ -127,29 +138,32 @@ impl PythonStacks {
             Err(Absence::NotYet) => return Attachment::NotYet,
             Err(Absence::Refused(refusal)) => return Attachment::Refused(refusal),
         };
-        let tables = InternTable::new(self.config.stack_slot_bits).zip(InternTable::new(self.config.code_slot_bits));
-        let Some((stacks, codes)) = tables else { return Attachment::Refused(Refusal::NoMemory) };
+        let Some(tables) = self.tables() else { return Attachment::Refused(Refusal::NoMemory) };
         let mode = AtomicU8::new(match interpreter.layout {
             Ok(_) => MODE_UNCHECKED,
             Err(reason) => MODE_FALLBACK + reason as u8,
         });
         let known_layout = interpreter.layout.as_ref().ok().and_then(KnownLayout::recognise);
-        let attached = Box::into_raw(Box::new(Attached {
-            interpreter,
-            known_layout,
-            mode,
-            gate: Gate::new(),
-            preparation: Request::new(),
-            stacks,
-            codes,
-        }));
-        // If another thread was faster, these tables stay unused: untouched memory costs nothing.
-        let _ = self.attached.compare_exchange(std::ptr::null_mut(), attached, Ordering::AcqRel, Ordering::Acquire);
+        let (gate, preparation) = (Gate::new(), Request::new());
+        let attached = Attached { interpreter, known_layout, mode, gate, preparation, tables, owner: self };
+        // If another thread was faster, ours is forgotten.
+        publish(&self.attached, Box::new(attached));
         Attachment::Attached
     }
 
+    /// The tables, which are made at the first call.
+    fn tables(&self) -> Option<&'static Tables> {
+        // SAFETY: null or never freed.
+        if let Some(tables) = unsafe { self.tables.load(Ordering::Acquire).as_ref() } {
+            return Some(tables);
+        }
+        let stacks = InternTable::new(self.config.stack_slot_bits)?;
+        let codes = InternTable::new(self.config.code_slot_bits)?;
+        Some(publish(&self.tables, Box::new(Tables { stacks, codes })))
+    }
+
     #[inline(always)]
-    fn attached(&self) -> Option<&Attached> {
+    fn attached(&self) -> Option<&'static Attached> {
         // SAFETY: null or never freed.
         unsafe { self.attached.load(Ordering::Acquire).as_ref() }
     }
@@ -177,8 +191,7 @@ impl PythonStacks {
 
     /// The calling thread's Python stack, up to `depth` frames from the innermost.
     ///
-    /// Never waits and never takes the interpreter's lock. Must not be entered again on the same
-    /// thread before it returns, except from a forked child.
+    /// Never waits and never takes the interpreter's lock.
     #[inline]
     pub fn capture(&self, thread: &mut ThreadState, depth: usize, sink: &mut impl Sink) -> Captured {
         let Some(attached) = self.attached() else { return Captured::NOTHING };
@@ -190,6 +203,17 @@ impl PythonStacks {
             _ => attached.capture_with_api(depth, sink),
         }
     }
+}
+
+/// Puts something where all threads see it, for good; returns what is there then.
+fn publish<T>(place: &AtomicPtr<T>, value: Box<T>) -> &'static T {
+    let value = Box::into_raw(value);
+    let published = match place.compare_exchange(null_mut(), value, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => value,
+        Err(other) => other,
+    };
+    // SAFETY: neither is ever freed.
+    unsafe { &*published }
 }
 
 fn fallback_reason(mode: u8) -> FallbackReason {
@@ -223,9 +247,8 @@ fn end_begins(subject: *const c_void) {
 
 fn end_is_over(subject: *const c_void) {
     // SAFETY: the subject passed to `listen`.
-    let attached = unsafe { attached_at(subject) };
-    attached.preparation.forget();
-    attached.gate.open();
+    let owner = unsafe { attached_at(subject) }.owner;
+    owner.attached.store(null_mut(), Ordering::Release);
 }
 
 /// Bytes of a stack's definition in the making.
@@ -302,17 +325,17 @@ impl Attached {
             return Captured { stack: StackId::NONE, loss };
         }
         let key = fingerprint.key;
-        let generation = self.stacks.generation();
+        let generation = self.tables.stacks.generation();
         if thread.key == key && thread.generation == generation {
             return Captured { stack: thread.stack, loss };
         }
-        let stack = match self.stacks.intern(key) {
+        let stack = match self.tables.stacks.intern(key) {
             Interned::Known(id) => StackId(id),
             Interned::New { id, slot } => {
                 if !self.define_from_frames(layout, state, depth, StackId(id), sink) {
                     return Captured::lost(Loss::NotDefined);
                 }
-                self.stacks.publish(slot);
+                self.tables.stacks.publish(slot);
                 StackId(id)
             }
             Interned::Full => return Captured::lost(Loss::NotDefined),
@@ -352,13 +375,13 @@ impl Attached {
         let (identity, name) = unsafe { (Identity::of(layout, code), code.load::<usize>(layout.code_name)) };
         let mut hasher = Hasher::new();
         hasher.add([code.get() as u64, name as u64, identity.file_and_table, identity.line_and_serial]);
-        match self.codes.intern(hasher.finish(0)) {
+        match self.tables.codes.intern(hasher.finish(0)) {
             Interned::Known(id) => Some(CodeId(id)),
             Interned::New { id, slot } => {
                 // SAFETY: promised by the caller.
                 let is_defined = unsafe { self.define_code(layout, code, CodeId(id), sink) };
                 is_defined.then(|| {
-                    self.codes.publish(slot);
+                    self.tables.codes.publish(slot);
                     CodeId(id)
                 })
             }
@@ -424,7 +447,7 @@ impl Attached {
         if count == 0 {
             return Captured { stack: StackId::NONE, loss };
         }
-        match self.stacks.intern(hasher.finish(count)) {
+        match self.tables.stacks.intern(hasher.finish(count)) {
             Interned::Known(id) => Captured { stack: StackId(id), loss },
             Interned::New { id, slot } => {
                 let mut frames = FrameBytes::new();
@@ -438,7 +461,7 @@ impl Attached {
                 if !frames.is_complete || !sink.define_stack(StackId(id), frames.as_bytes()) {
                     return Captured::lost(Loss::NotDefined);
                 }
-                self.stacks.publish(slot);
+                self.tables.stacks.publish(slot);
                 Captured { stack: StackId(id), loss }
             }
             Interned::Full => Captured::lost(Loss::NotDefined),
@@ -457,7 +480,7 @@ impl Attached {
     ) -> Option<CodeId> {
         let mut hasher = Hasher::new();
         hasher.add([code as u64, 0, 0, 0]);
-        match self.codes.intern(hasher.finish(0)) {
+        match self.tables.codes.intern(hasher.finish(0)) {
             Interned::Known(id) => Some(CodeId(id)),
             Interned::New { id, slot } => {
                 let id = CodeId(id);
@@ -476,7 +499,7 @@ impl Attached {
                     }
                     api.keep_alive(code);
                 }
-                self.codes.publish(slot);
+                self.tables.codes.publish(slot);
                 Some(id)
             }
             Interned::Full => None,

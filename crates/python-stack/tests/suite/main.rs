@@ -5,25 +5,33 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The probe library beside this test program.
-fn probe_library() -> PathBuf {
+/// A library or program beside this test program.
+fn example(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("own path");
-    let directory = program.parent().and_then(Path::parent).expect("target directory");
-    directory.join("examples/libpython_stack_probe.so")
+    program.parent().and_then(Path::parent).expect("target directory").join("examples").join(name)
+}
+
+/// The interpreter under test, as words of a command line.
+fn interpreter() -> String {
+    std::env::var("PYTHON_STACK_INTERPRETER").unwrap_or_else(|_| "python3".into())
+}
+
+/// A command that runs the interpreter.
+fn command(interpreter: &str) -> Command {
+    let mut words = interpreter.split_whitespace();
+    let mut command = Command::new(words.next().expect("an interpreter"));
+    command.args(words);
+    command
 }
 
 /// Runs one of the scripts; its output is in the error if it fails.
 fn run(script: &str, arguments: &[&str]) {
-    let interpreter = std::env::var("PYTHON_STACK_INTERPRETER").unwrap_or_else(|_| "python3".into());
-    let mut words = interpreter.split_whitespace();
-    let program = words.next().expect("an interpreter");
-    let own_arguments: Vec<&str> = words.collect();
+    let interpreter = interpreter();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
-    let output = Command::new(program)
-        .args(&own_arguments)
+    let output = command(&interpreter)
         .arg(script)
         .args(arguments)
-        .env("PYTHON_STACK_PROBE", probe_library())
+        .env("PYTHON_STACK_PROBE", example("libpython_stack_probe.so"))
         .env("PYTHON_STACK_COMMAND", &interpreter)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
@@ -67,4 +75,27 @@ fn random_call_patterns_are_captured_as_the_interpreter_shows_them() {
 #[test]
 fn code_at_the_same_address_is_told_apart() {
     run("reuse.py", &[]);
+}
+
+#[test]
+fn embedded_interpreters_come_and_go() {
+    let source = "import os, sys, sysconfig\n\
+        print(sys.base_prefix)\n\
+        print(os.path.join(sysconfig.get_config_var('LIBDIR'), sysconfig.get_config_var('LDLIBRARY')))";
+    let output = command(&interpreter()).args(["-c", source]).output().expect("the interpreter runs");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let (prefix, library) = text.trim().split_once('\n').expect("two lines");
+    // Some builds of 3.12 abort when they are ended after ctypes was in use, with us or without.
+    if !library.ends_with(".so") || !Path::new(library).exists() || library.contains("python3.12") {
+        println!("this interpreter has no shared library that can be embedded");
+        return;
+    }
+    let output = Command::new(example("python_stack_host"))
+        .arg(library)
+        .arg("3")
+        .env("PYTHONHOME", prefix)
+        .output()
+        .expect("the program runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{library}: {}\n{told}", output.status);
 }
