@@ -8,7 +8,7 @@
 //! * Otherwise: new files with a new timestamp. Files of others are never overwritten.
 //!
 //! Files get their names only when all of them are complete, so a killed finisher leaves nothing that
-//! looks finished; the next one removes its remains. A lock on the trace keeps finishers apart.
+//! looks finished; the next one removes its remains and goes on under the same names. A lock on the trace keeps finishers apart.
 
 use std::fmt;
 use std::fs::File;
@@ -235,8 +235,8 @@ pub fn finish(
     if let Some(manifest) = earlier.filter(|manifest| is_up_to_date(manifest, directory, &trace, &settings)) {
         return Ok(already_complete(directory, manifest, &trace, &settings, notes, progress));
     }
-    let continued =
-        earlier.filter(|manifest| !manifest.complete && manifest.files.iter().all(|file| file.is_untouched(directory)));
+    let continued = earlier
+        .filter(|manifest| !manifest.complete && manifest.files.iter().all(|file| file.may_be_replaced(directory)));
 
     let owners = (options.owners && options.notes.is_none()).then(|| collect_owners(&trace));
     let block_notes: &dyn BlockNotes = match (options.notes, &owners) {
@@ -257,15 +257,24 @@ pub fn finish(
     let mut written = pipeline::write(&trace, &settings, &request, progress)?;
     keep_devices_with_rows(&mut written, &mut notes);
     let naming = Naming { directory, prefix: options.prefix };
-    let (files, timestamp) = naming.commit(&mut written, continued, options.now_seconds)?;
-    let manifest = Manifest {
-        complete: settings.process_ended,
+    let (planned, timestamp) = naming.plan(&mut written, continued, options.now_seconds)?;
+    let mut manifest = Manifest {
+        complete: false,
         options: fingerprint,
         records: trace.completeness().records,
         timestamp: timestamp.clone(),
-        files,
+        files: planned.iter().map(|file| file.listed.clone()).collect(),
     };
-    manifest.write(directory).map_err(|error| FinishError::write(directory, &error))?;
+    // Written before the names are given and again after, so that a finisher killed in between is
+    // continued instead of repeated.
+    let write_manifest =
+        |manifest: &Manifest| manifest.write(directory).map_err(|error| FinishError::write(directory, &error));
+    write_manifest(&manifest)?;
+    naming.place(planned)?;
+    if settings.process_ended {
+        manifest.complete = true;
+        write_manifest(&manifest)?;
+    }
     let mut written_files = listed(directory, &manifest);
     if let Some(level) = options.log_level {
         written_files.extend(write_log(directory, options.program, &timestamp, &written.messages, level, &mut notes));
@@ -362,37 +371,49 @@ impl Naming<'_> {
         dump_directory(device).join(format!("python_trace_{thread_id}_{timestamp}.csv"))
     }
 
-    fn commit(
+    /// Decides all names without giving them yet.
+    fn plan(
         &self,
         written: &mut Written,
         continued: Option<&Manifest>,
         now_seconds: Option<i64>,
-    ) -> Result<(Vec<ManifestFile>, String), FinishError> {
+    ) -> Result<(Vec<PlannedFile>, String), FinishError> {
         // Python calls have no device; they lie beside the table of the first one.
         let first_device = written.tables.first().map_or(Device::Host, |table| table.device);
-        let mut pending: Vec<(Target, PendingFile, u64)> = Vec::new();
-        for table in written.tables.drain(..) {
-            pending.push((Target::Table(table.device, table.format), table.pending, table.rows));
-        }
-        for trace in written.python_traces.drain(..) {
-            pending.push((Target::PythonTrace(first_device, trace.thread_id), trace.pending, trace.rows));
-        }
+        let tables = written
+            .tables
+            .drain(..)
+            .map(|table| (Target::Table(table.device, table.format), table.pending, table.rows));
+        let python_traces = written
+            .python_traces
+            .drain(..)
+            .map(|trace| (Target::PythonTrace(first_device, trace.thread_id), trace.pending, trace.rows));
+        let pending: Vec<(Target, PendingFile, u64)> = tables.chain(python_traces).collect();
         let targets: Vec<Target> = pending.iter().map(|(target, ..)| *target).collect();
         let timestamp = match continued {
             Some(manifest) => manifest.timestamp.clone(),
             None => self.free_timestamp(&targets, now_seconds.unwrap_or_else(files::now_seconds)),
         };
-        let mut files = Vec::new();
-        for (target, file, rows) in pending {
+        let mut planned = Vec::new();
+        for (target, pending, rows) in pending {
             let path = self.path(target, &timestamp);
             let replaces = continued.is_some_and(|manifest| manifest.files.iter().any(|known| known.path == path));
-            let absolute = self.directory.join(&path);
-            let placed = files::create_directories(absolute.parent().unwrap_or(self.directory))
-                .and_then(|()| if replaces { file.commit_replacing(&absolute) } else { file.commit(&absolute) })
-                .and_then(|()| ManifestFile::of(self.directory, &path, rows));
-            files.push(placed.map_err(|error| FinishError::write(&absolute, &error))?);
+            let listed = ManifestFile::of(pending.path(), &path, rows)
+                .map_err(|error| FinishError::write(&self.directory.join(&path), &error))?;
+            planned.push(PlannedFile { pending, listed, replaces });
         }
-        Ok((files, timestamp))
+        Ok((planned, timestamp))
+    }
+
+    /// Gives the names.
+    fn place(&self, planned: Vec<PlannedFile>) -> Result<(), FinishError> {
+        for PlannedFile { pending, listed, replaces } in planned {
+            let path = self.directory.join(&listed.path);
+            files::create_directories(path.parent().unwrap_or(self.directory))
+                .and_then(|()| if replaces { pending.commit_replacing(&path) } else { pending.commit(&path) })
+                .map_err(|error| FinishError::write(&path, &error))?;
+        }
+        Ok(())
     }
 
     fn path(&self, target: Target, timestamp: &str) -> PathBuf {
@@ -415,6 +436,14 @@ impl Naming<'_> {
             seconds += 1;
         }
     }
+}
+
+/// A complete file and the name it will get.
+struct PlannedFile {
+    pending: PendingFile,
+    listed: ManifestFile,
+    /// Whether the name is that of an earlier, shorter version.
+    replaces: bool,
 }
 
 #[derive(Clone, Copy)]

@@ -23,15 +23,18 @@ pub(crate) struct ManifestFile {
 }
 
 impl ManifestFile {
-    /// Describes a file as it is now.
-    pub(crate) fn of(directory: &Path, path: &Path, rows: u64) -> io::Result<Self> {
-        let (size_bytes, modified_ns) = size_and_time(&directory.join(path))?;
+    /// Describes a complete file that is going to get a name; renaming changes neither size nor time.
+    pub(crate) fn of(pending: &Path, path: &Path, rows: u64) -> io::Result<Self> {
+        let (size_bytes, modified_ns) = size_and_time(pending)?;
         Ok(Self { path: path.to_owned(), size_bytes, modified_ns, rows })
     }
 
-    /// Whether nobody changed or removed it since.
-    pub(crate) fn is_untouched(&self, directory: &Path) -> bool {
-        size_and_time(&directory.join(&self.path)).is_ok_and(|now| now == (self.size_bytes, self.modified_ns))
+    /// Whether its name may be used again: nobody changed the file since, or it is not there.
+    pub(crate) fn may_be_replaced(&self, directory: &Path) -> bool {
+        match size_and_time(&directory.join(&self.path)) {
+            Ok(now) => now == (self.size_bytes, self.modified_ns),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
     }
 }
 
@@ -43,7 +46,7 @@ fn size_and_time(path: &Path) -> io::Result<(u64, i64)> {
 /// What was written, from what, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Whether the process had ended, so that nothing can be added.
+    /// Whether all files have their names and the process had ended, so that nothing can be added.
     pub(crate) complete: bool,
     /// Options that decide what the files say.
     pub(crate) options: String,
@@ -113,14 +116,16 @@ mod tests {
             options: "csv all".into(),
             records: 7,
             timestamp: "20250102030405".into(),
-            files: vec![ManifestFile::of(directory.path(), name, 3).expect("file exists")],
+            files: vec![ManifestFile::of(&directory.path().join(name), name, 3).expect("file exists")],
         };
         manifest.write(directory.path()).expect("writable");
         let read = Manifest::read(directory.path()).expect("manifest");
         assert_eq!(read, manifest);
-        assert!(read.files[0].is_untouched(directory.path()));
+        assert!(read.files[0].may_be_replaced(directory.path()));
         fs::write(directory.path().join(name), b"changed").expect("writable");
-        assert!(!read.files[0].is_untouched(directory.path()));
+        assert!(!read.files[0].may_be_replaced(directory.path()));
+        fs::remove_file(directory.path().join(name)).expect("removable");
+        assert!(read.files[0].may_be_replaced(directory.path()));
         fs::write(directory.path().join(MANIFEST_NAME), b"something else").expect("writable");
         assert_eq!(Manifest::read(directory.path()), None);
     }

@@ -380,12 +380,13 @@ impl<'s> Timeline<'s> {
             return;
         }
         let shadow = origin.is_none() || !self.is_recording();
-        self.emit_free(time, origin, key, &block, shadow, sink);
+        let timestamp_ns = self.clock.block_end(time, block.latest_ns, key);
+        self.emit_free(timestamp_ns, origin, key, &block, shadow, sink);
     }
 
     fn emit_free(
         &mut self,
-        time: u64,
+        timestamp_ns: u64,
         origin: Option<Origin>,
         key: BlockKey,
         block: &Block,
@@ -399,7 +400,6 @@ impl<'s> Timeline<'s> {
         });
         let device = block.properties.device;
         let step = self.steps.step_of(device);
-        let timestamp_ns = self.clock.block_end(time, block.latest_ns, key);
         let event = self.block_event(key.address(), block, shadow);
         let shown = self.settings.kinds.frees && (block.shown || self.passes(device, step));
         self.deliver(shown, timestamp_ns, origin, device, step, EventKind::Free(event), sink);
@@ -498,7 +498,8 @@ impl<'s> Timeline<'s> {
             for key in live {
                 match self.blocks.remove(key) {
                     Some(block) if !block.in_shadow => {
-                        self.emit_free(end_monotonic_ns, None, key, &block, true, sink);
+                        let timestamp_ns = self.clock.block_next(end_monotonic_ns, block.latest_ns);
+                        self.emit_free(timestamp_ns, None, key, &block, true, sink);
                     }
                     _ => {}
                 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use msmemscope_event::{BlockProperties, Device, Fact, Pool, RecordingState};
-use msmemscope_output::{FinishError, FinishOptions, FinishOutcome, Formats, finish};
+use msmemscope_output::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, finish};
 use msmemscope_timeline::{DeviceFilter, TimelineSettings};
 
 use crate::support::Recording;
@@ -166,6 +166,34 @@ fn remains_of_a_killed_finisher_are_removed() {
     assert_eq!(report.files.len(), 2);
     assert_eq!(report.notes.len(), 1);
     assert!(!recording.path().join(".pending-device_0.csv").exists());
+}
+
+#[test]
+fn a_finisher_killed_while_giving_names_is_continued() {
+    let recording = two_devices();
+    let first = recording.finish(&at(1_700_000_000));
+    // What a kill between the first and the second name leaves behind.
+    let manifest = recording.path().join(".finished");
+    let text = fs::read_to_string(&manifest).expect("manifest").replace("complete yes", "complete no");
+    fs::write(&manifest, text).expect("writable");
+    fs::remove_file(&first.files[1].path).expect("removable");
+    let second = recording.finish(&at(1_700_000_900));
+    assert_eq!(second.outcome, FinishOutcome::Continued);
+    let paths = |report: &FinishReport| report.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+    assert_eq!(paths(&first), paths(&second));
+    assert!(first.files.iter().all(|file| file.path.exists()));
+    assert_eq!(recording.csv_lines(Device::Npu(0)).len(), 4, "one file per device");
+}
+
+#[test]
+fn two_finishers_do_not_meet() {
+    let recording = two_devices();
+    let file = fs::File::open(recording.path().join("recording.trace")).expect("trace");
+    file.lock().expect("lock");
+    let error = finish(recording.path(), &FinishOptions::default(), &mut |_, _| {}).expect_err("busy");
+    assert!(matches!(error, FinishError::Busy { .. }), "{error}");
+    drop(file);
+    assert_eq!(recording.finish(&FinishOptions::default()).files.len(), 2);
 }
 
 #[test]
