@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use msmemscope_config::{EventSet, LogLevel, Recording, Settings, SettingsChange, Variant, config_json};
 use msmemscope_event::{ProcessInfoKey, Severity};
-use msmemscope_output::{FinishOptions, FinishReport, Formats, finish};
+use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish};
 use msmemscope_timeline::{DeviceFilter, EventKinds, TimelineSettings};
 use msmemscope_trace::Trace;
 
@@ -21,8 +21,15 @@ const RECORDS_WORTH_A_BAR: u64 = 200_000;
 
 /// Finishes one recording and gives the text that reports on it.
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<String, String> {
-    let (settings, command) = recorded_settings(recording, change)?;
-    let options = options(&settings, !recording.is_running());
+    let trace = Trace::open(&recording.trace_path())
+        .map_err(|error| format!("{}: {error}", recording.trace_path().display()))?;
+    let (settings, command) = recorded_settings(&trace, change);
+    let wanted = settings.call_stacks;
+    let stacks = SymbolStacks::new(&trace, wanted.native_depth.is_some(), wanted.python_depth.is_some());
+    let mut options = options(&settings, !recording.is_running());
+    if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
+        options.stack_formatter = Some(&stacks);
+    }
     let report = finish_with_bar(&recording.path, &options)?;
     write_config(&recording.path, &settings);
     let files: Vec<_> = report.files.iter().map(|file| file.path.clone()).collect();
@@ -33,7 +40,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         completeness: &report.completeness,
         files: &files,
     });
-    for note in &report.notes {
+    for note in report.notes.iter().chain(&stacks.notes()) {
         text.push_str(&format!("Note: {note}\n"));
     }
     Ok(text)
@@ -94,9 +101,7 @@ pub fn finish_directories(
 }
 
 /// The settings a process was recorded with, changed as asked, and what the process was called as.
-fn recorded_settings(recording: &RecordingDirectory, change: &SettingsChange) -> Result<(Settings, String), String> {
-    let trace = Trace::open(&recording.trace_path())
-        .map_err(|error| format!("{}: {error}", recording.trace_path().display()))?;
+fn recorded_settings(trace: &Trace, change: &SettingsChange) -> (Settings, String) {
     let definitions = trace.definitions();
     let recorded = definitions
         .process_information(ProcessInfoKey::Settings)
@@ -105,11 +110,11 @@ fn recorded_settings(recording: &RecordingDirectory, change: &SettingsChange) ->
     let command = definitions.process_information(ProcessInfoKey::CommandLine).unwrap_or_default();
     let words: Vec<_> = command.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
     let (settings, _) = change.apply_to(&recorded);
-    Ok((settings, words.join(" ").trim().to_owned()))
+    (settings, words.join(" ").trim().to_owned())
 }
 
 /// How the output crate is to finish, said in its words.
-fn options(settings: &Settings, process_ended: bool) -> FinishOptions<'static> {
+fn options<'a>(settings: &Settings, process_ended: bool) -> FinishOptions<'a> {
     let written = settings.events.written;
     FinishOptions {
         formats: Formats { csv: settings.data_formats.csv, database: settings.data_formats.db },

@@ -13,6 +13,7 @@ pub mod log;
 pub mod row;
 pub mod sqlite;
 pub mod stacks;
+mod symbol_stacks;
 
 mod device;
 mod manifest;
@@ -23,3 +24,4 @@ mod text;
 pub use finish::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish, is_finished};
 pub use row::{BlockNotes, NoNotes, Row, RowContext};
 pub use stacks::StackFormatter;
+pub use symbol_stacks::SymbolStacks;

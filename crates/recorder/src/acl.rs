@@ -102,10 +102,10 @@ pub unsafe extern "C-unwind" fn host_register_v2(address: *mut c_void, size_byte
     if flag & PINNED != 0 && state::records_blocks() {
         let properties = PINNED_PROPERTIES;
         if result == SUCCESS {
-            thread::record_now(&Fact::Allocation { properties, address: address as u64, size_bytes });
+            thread::record_event_now(&Fact::Allocation { properties, address: address as u64, size_bytes });
         } else if state::records_everything() {
             let (flag, error) = (u64::from(flag), i64::from(result));
-            thread::record_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
+            thread::record_failure_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
         }
     }
     result
@@ -124,7 +124,7 @@ pub unsafe extern "C-unwind" fn host_unregister(address: *mut c_void) -> i32 {
             SUCCESS => Fact::Free { properties, address },
             error => Fact::FreeFailed { properties, address, error: i64::from(error) },
         };
-        thread::record(monotonic_ns, &fact);
+        thread::record_event(monotonic_ns, &fact);
     }
     result
 }

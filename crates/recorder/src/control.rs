@@ -216,13 +216,13 @@ unsafe extern "C" fn allocation(fact: *const AllocationFact) {
     let Some(fact) = (unsafe { fact.as_ref() }) else { return };
     if state::records_blocks() {
         let properties = guest_properties(fact.pool, fact.device);
-        thread::record_now(&Fact::Allocation { properties, address: fact.address, size_bytes: fact.size_bytes });
+        thread::record_event_now(&Fact::Allocation { properties, address: fact.address, size_bytes: fact.size_bytes });
     }
 }
 
 unsafe extern "C" fn free(pool: u32, device: u32, address: u64) {
     if state::records_blocks() {
-        thread::record_now(&Fact::Free { properties: guest_properties(pool, device), address });
+        thread::record_event_now(&Fact::Free { properties: guest_properties(pool, device), address });
     }
 }
 

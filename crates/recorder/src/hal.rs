@@ -72,9 +72,9 @@ fn record_allocation(result: i32, properties: BlockProperties, address: *mut *mu
     if result == SUCCESS && !address.is_null() {
         // SAFETY: the driver has just stored the new block here.
         let address = unsafe { *address } as u64;
-        thread::record_now(&Fact::Allocation { properties, address, size_bytes });
+        thread::record_event_now(&Fact::Allocation { properties, address, size_bytes });
     } else if result != SUCCESS && state::records_everything() {
-        thread::record_now(&Fact::AllocationFailed { properties, size_bytes, flag, error: i64::from(result) });
+        thread::record_failure_now(&Fact::AllocationFailed { properties, size_bytes, flag, error: i64::from(result) });
     }
 }
 
@@ -82,9 +82,9 @@ fn record_allocation(result: i32, properties: BlockProperties, address: *mut *mu
 fn record_free(result: i32, monotonic_ns: u64, interface: AllocationInterface, block: *mut c_void) {
     let (properties, address) = (properties_of_free(interface), block as u64);
     if result != SUCCESS {
-        thread::record(monotonic_ns, &Fact::FreeFailed { properties, address, error: i64::from(result) });
+        thread::record_event(monotonic_ns, &Fact::FreeFailed { properties, address, error: i64::from(result) });
     } else if !block.is_null() {
-        thread::record(monotonic_ns, &Fact::Free { properties, address });
+        thread::record_event(monotonic_ns, &Fact::Free { properties, address });
     }
 }
 

@@ -37,6 +37,7 @@ mod real;
 mod settings;
 mod signals;
 mod sources;
+mod stacks;
 mod state;
 mod strings;
 mod thread;

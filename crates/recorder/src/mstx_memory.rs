@@ -111,7 +111,7 @@ pub unsafe extern "C-unwind" fn heap_register(domain: *mut c_void, description: 
     if recording {
         let (properties, address) = (range.properties(pool), range.address as u64);
         let size_bytes = range.size_bytes();
-        thread::record(monotonic_ns, &Fact::HeapRegistered { properties, address, size_bytes });
+        thread::record_event(monotonic_ns, &Fact::HeapRegistered { properties, address, size_bytes });
     }
     if pool == Pool::Atb { range.address.cast_mut() } else { std::ptr::null_mut() }
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C-unwind" fn heap_unregister(domain: *mut c_void, heap: *mut 
     let Some(pool) = pool_of(domain) else { return };
     if state::records_blocks() {
         let properties = properties_without_device(pool);
-        thread::record_now(&Fact::HeapUnregistered { properties, address: heap as u64 });
+        thread::record_event_now(&Fact::HeapUnregistered { properties, address: heap as u64 });
     }
 }
 
@@ -145,9 +145,9 @@ pub unsafe extern "C-unwind" fn regions_register(domain: *mut c_void, batch: *co
         let (properties, address) = (range.properties(pool), range.address as u64);
         let size_bytes = range.size_bytes();
         if pool == Pool::Atb {
-            thread::record(monotonic_ns, &Fact::AllocationWithHandle { properties, address, size_bytes, handle });
+            thread::record_event(monotonic_ns, &Fact::AllocationWithHandle { properties, address, size_bytes, handle });
         } else {
-            thread::record(monotonic_ns, &Fact::Allocation { properties, address, size_bytes });
+            thread::record_event(monotonic_ns, &Fact::Allocation { properties, address, size_bytes });
         }
         monotonic_ns = thread::following_stamp();
     }
@@ -184,9 +184,9 @@ pub unsafe extern "C-unwind" fn regions_unregister(domain: *mut c_void, batch: *
         // SAFETY: as above; only `atb` is known to set the kind.
         let by_handle = pool == Pool::Atb && unsafe { (*reference).kind } == REFERENCE_BY_HANDLE;
         if by_handle {
-            thread::record(monotonic_ns, &Fact::FreeByHandle { properties, handle: value });
+            thread::record_event(monotonic_ns, &Fact::FreeByHandle { properties, handle: value });
         } else {
-            thread::record(monotonic_ns, &Fact::Free { properties, address: value });
+            thread::record_event(monotonic_ns, &Fact::Free { properties, address: value });
         }
         monotonic_ns = thread::following_stamp();
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use msmemscope_config::{CollectMode, RECORDING_VARIABLE, Recording, Settings, Variant};
 use msmemscope_event::RecordingState;
 
-use crate::clock;
+use crate::{clock, stacks};
 
 /// The settings in force. Replaced ones stay where they are: somebody may be reading them.
 static RECORDING: AtomicPtr<Recording> = AtomicPtr::new(std::ptr::null_mut());
@@ -51,6 +51,7 @@ fn unsupervised() -> Recording {
 
 /// Puts settings in force.
 pub fn replace(recording: Recording) {
+    stacks::configure(recording.settings.call_stacks);
     RECORDING.store(Box::into_raw(Box::new(recording)), Ordering::Release);
 }
 

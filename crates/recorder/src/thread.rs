@@ -7,9 +7,10 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use msmemscope_event::{Device, Fact, LossReason, StackId};
+use msmemscope_event::{Device, Fact, LossReason};
 use msmemscope_trace::writer::Chunk;
 
+use crate::stacks::{self, Stacks};
 use crate::{clock, errno, losses, message, process, signals, state};
 
 /// No thread has written under this generation.
@@ -86,28 +87,57 @@ pub fn following_stamp() -> u64 {
 
 /// Writes down a fact that happens now.
 #[inline(always)]
-pub fn record_now(fact: &Fact<'_>) {
-    record(stamp(), fact);
+pub fn record_now(fact: &Fact<'_>) -> bool {
+    record(stamp(), fact)
 }
 
-/// Writes down a fact that happened at a moment taken from [`stamp`].
+/// Writes down a memory event that happens now, with its stacks.
 #[inline(always)]
-pub fn record(monotonic_ns: u64, fact: &Fact<'_>) {
+pub fn record_event_now(fact: &Fact<'_>) {
+    record_event(stamp(), fact);
+}
+
+/// Writes down a memory event that happened at a moment taken from [`stamp`], with its stacks.
+#[inline(always)]
+pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
+    record_with_stacks(monotonic_ns, stacks::of_event(monotonic_ns), fact);
+}
+
+/// Writes down that an allocation has just failed.
+#[cold]
+pub fn record_failure_now(fact: &Fact<'_>) {
+    let monotonic_ns = stamp();
+    record_with_stacks(monotonic_ns, stacks::of_failure(monotonic_ns), fact);
+}
+
+/// Writes down a fact that happened at a moment taken from [`stamp`]. False if it is lost.
+#[inline(always)]
+pub fn record(monotonic_ns: u64, fact: &Fact<'_>) -> bool {
+    record_with_stacks(monotonic_ns, Stacks::NONE, fact)
+}
+
+#[inline(always)]
+fn record_with_stacks(monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
     CONTEXT.with(|context| {
         let marker = Cell::new(0u8);
         let here = marker.as_ptr() as usize;
         if context.writing.get() != 0 && !context.recover(here) {
             losses::count(LossReason::Reentered, 1);
-            return;
+            return false;
         }
         context.writing.set(here);
         compiler_fence(Ordering::SeqCst);
-        if !context.append(monotonic_ns, fact) {
-            record_slowly(context, monotonic_ns, fact);
-        }
+        let written = context.append(monotonic_ns, stacks, fact) || record_slowly(context, monotonic_ns, stacks, fact);
         compiler_fence(Ordering::SeqCst);
         context.writing.set(0);
-    });
+        written
+    })
+}
+
+/// Whether work of this thread that seems to go on at `earlier` on its stack was abandoned, seen from
+/// `here`: a signal handler jumped out of it. Its frame is then gone from the stack.
+pub fn is_abandoned(earlier: usize, here: usize) -> bool {
+    earlier < here + SMALLEST_SIGNAL_FRAME_BYTES && !signals::on_alternate_stack()
 }
 
 impl Context {
@@ -124,23 +154,22 @@ impl Context {
 
     /// Appends to the current chunk if it belongs to this recording and has room.
     #[inline(always)]
-    fn append(&self, monotonic_ns: u64, fact: &Fact<'_>) -> bool {
+    fn append(&self, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
         if self.generation.get() != process::owner_generation() {
             return false;
         }
         // SAFETY: called with `writing` set.
         match unsafe { self.chunk() } {
-            Some(chunk) => chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, fact),
+            Some(chunk) => chunk.append(monotonic_ns, stacks.native, stacks.python, fact),
             None => false,
         }
     }
 
-    /// Whether the record that seems to be in the making was abandoned: a signal handler jumped out
-    /// of it. Its frame is then gone from the stack. The chunk it left half done is given up; its
-    /// committed records are safe.
+    /// Whether the record that seems to be in the making was abandoned. The chunk it left half done is
+    /// given up; its committed records are safe.
     #[cold]
     fn recover(&self, here: usize) -> bool {
-        let abandoned = self.writing.get() < here + SMALLEST_SIGNAL_FRAME_BYTES && !signals::on_alternate_stack();
+        let abandoned = is_abandoned(self.writing.get(), here);
         if abandoned {
             // SAFETY: the frame that used the chunk no longer exists. What is noted of it stays: it is never unmapped.
             unsafe { *self.chunk() = None };
@@ -151,14 +180,15 @@ impl Context {
 
 #[cold]
 #[inline(never)]
-fn record_slowly(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) {
+fn record_slowly(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
     if let Some(reason) = process::unavailable(monotonic_ns) {
         losses::count(reason, 1);
-        return;
+        return false;
     }
-    let work = std::panic::AssertUnwindSafe(|| signals::blocked(|| append_with_room(context, monotonic_ns, fact)));
+    let work =
+        std::panic::AssertUnwindSafe(|| signals::blocked(|| append_with_room(context, monotonic_ns, stacks, fact)));
     match errno::preserved(|| std::panic::catch_unwind(work)) {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => return true,
         Ok(Err(reason)) => losses::count(reason, 1),
         Err(_) => {
             losses::count(LossReason::Internal, 1);
@@ -167,10 +197,11 @@ fn record_slowly(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) {
             }
         }
     }
+    false
 }
 
 /// Appends a record and gets whatever is missing for that: the trace, a chunk, room in it.
-fn append_with_room(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) -> Result<(), LossReason> {
+fn append_with_room(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> Result<(), LossReason> {
     let process = process::current(monotonic_ns)?;
     // SAFETY: `writing` is set by `record`.
     let slot = unsafe { context.chunk() };
@@ -186,7 +217,7 @@ fn append_with_room(context: &Context, monotonic_ns: u64, fact: &Fact<'_>) -> Re
             *slot = Some(chunk);
             expect_end();
         }
-        if slot.as_mut().is_some_and(|chunk| chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, fact)) {
+        if slot.as_mut().is_some_and(|chunk| chunk.append(monotonic_ns, stacks.native, stacks.python, fact)) {
             return Ok(());
         }
         if let Some(full) = slot.take() {
@@ -232,6 +263,7 @@ unsafe extern "C" fn end(_: *mut c_void) {
         }
         context.writing.set(0);
     });
+    stacks::forget_thread();
 }
 
 /// Remembers the device this thread has just chosen.

@@ -84,6 +84,13 @@ impl ThreadState {
         Self { memory: StackMemory::new(), frames: [0; LARGEST_DEPTH + 1], length: 0, stacks_until_poll: 0 }
     }
 
+    /// The same in memory of its own, never on the stack of the thread.
+    pub fn boxed() -> Box<Self> {
+        // SAFETY: all fields are numbers, arrays of numbers or false, for which zero is valid. A place
+        // in a piece of foreign memory is forgotten at the begin of every walk.
+        unsafe { Box::<Self>::new_zeroed().assume_init() }
+    }
+
     /// The frames of the last stack, innermost first.
     pub fn frames(&self) -> &[u64] {
         self.frames.get(..self.length).unwrap_or(&[])

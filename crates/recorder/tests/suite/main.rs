@@ -9,5 +9,6 @@ mod hazards;
 mod kill;
 mod libraries;
 mod marks;
+mod stacks;
 mod support;
 mod truth;
