@@ -29,25 +29,25 @@ impl OutputClock {
     /// Time of the first event of a block.
     #[inline]
     pub(crate) fn block_begin(&mut self, monotonic_ns: u64, key: BlockKey) -> u64 {
-        let earliest_ns = if self.ended_at_latest.contains(&key) { self.latest_ns + 1 } else { 0 };
+        let earliest_ns = if self.ended_at_latest.contains(&key) { self.latest_ns.saturating_add(1) } else { 0 };
         self.not_before(monotonic_ns, earliest_ns)
     }
 
     /// Time of a later event of a block.
     #[inline]
     pub(crate) fn block_next(&mut self, monotonic_ns: u64, previous_ns: u64) -> u64 {
-        self.not_before(monotonic_ns, previous_ns + 1)
+        self.not_before(monotonic_ns, previous_ns.saturating_add(1))
     }
 
     /// Time of the last event of a block whose place may be used again.
     #[inline]
     pub(crate) fn block_end(&mut self, monotonic_ns: u64, previous_ns: u64, key: BlockKey) -> u64 {
-        let timestamp_ns = self.not_before(monotonic_ns, previous_ns + 1);
+        let timestamp_ns = self.not_before(monotonic_ns, previous_ns.saturating_add(1));
         if self.ended_at_latest.len() < MOST_ENDS_PER_TICK {
             self.ended_at_latest.push(key);
         } else {
             // Too many to remember: everything that follows is later than all of them.
-            self.latest_ns += 1;
+            self.latest_ns = self.latest_ns.saturating_add(1);
             self.ended_at_latest.clear();
         }
         timestamp_ns

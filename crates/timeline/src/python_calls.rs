@@ -16,7 +16,7 @@ struct ThreadCalls {
 
 impl ThreadCalls {
     fn boundary(&mut self, wall_ns: u64) -> u64 {
-        self.latest_ns = wall_ns.max(self.latest_ns + 1);
+        self.latest_ns = wall_ns.max(self.latest_ns.saturating_add(1));
         self.latest_ns
     }
 

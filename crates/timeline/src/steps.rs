@@ -117,7 +117,7 @@ impl StepTracker {
             return self.step_of(device);
         }
         self.ended += 1;
-        self.current = number + 1;
+        self.current = number.saturating_add(1);
         number
     }
 
