@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::device_text::{device_text, pool_text};
 use crate::names::Names;
 use crate::situation::{BlockChange, StepChange};
+use crate::small_map::SmallMap;
 
 /// What blocks without owner are called.
 pub const UNKNOWN_OWNER: &str = "unknown";
@@ -128,7 +129,7 @@ impl PoolState {
 #[derive(Debug)]
 pub struct Decomposition {
     step: Option<u64>,
-    pools: FxHashMap<(Device, Pool), PoolState>,
+    pools: SmallMap<(Device, Pool), PoolState>,
     /// Dense numbers of owners, by the id the recording gives them.
     numbers: FxHashMap<u32, u32>,
     owners: Vec<String>,
@@ -137,7 +138,7 @@ pub struct Decomposition {
 impl Decomposition {
     /// Nothing seen yet.
     pub fn new(step: Option<u64>) -> Self {
-        Self { step, pools: FxHashMap::default(), numbers: FxHashMap::default(), owners: Vec::new() }
+        Self { step, pools: SmallMap::default(), numbers: FxHashMap::default(), owners: Vec::new() }
     }
 
     fn number(&mut self, allocation_id: u64, names: &dyn Names) -> usize {
@@ -155,7 +156,7 @@ impl Decomposition {
     pub fn block(&mut self, change: &BlockChange<'_>, names: &dyn Names) {
         let (BlockChange::Begins(block, _) | BlockChange::Ends(block, _)) = change;
         let number = self.number(block.allocation_id, names);
-        let state = self.pools.entry((block.properties.device, block.properties.pool)).or_default();
+        let state = self.pools.entry((block.properties.device, block.properties.pool));
         if state.held.len() <= number {
             state.held.resize(number + 1, Held::default());
         }
@@ -185,7 +186,7 @@ impl Decomposition {
         if change.begins || self.step != Some(change.number) {
             return;
         }
-        for ((device, _), state) in &mut self.pools {
+        for ((device, _), state) in self.pools.iter_mut() {
             if change.device == Device::Unknown || change.device == *device {
                 state.at_step = Some(state.held.clone());
             }
@@ -207,7 +208,7 @@ impl Decomposition {
         };
         let mut pools: Vec<PoolOwners> = self
             .pools
-            .into_iter()
+            .into_entries()
             .map(|((device, pool), mut state)| {
                 state.keep_peak();
                 PoolOwners {

@@ -4,11 +4,11 @@
 //! during the step. The steps with the smallest and the largest ratio are reported.
 
 use msmemscope_event::{Device, Pool};
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::device_text::{device_text, pool_text};
 use crate::situation::{BlockChange, Situation, StepChange};
+use crate::small_map::SmallMap;
 
 /// Steps before this one do not count: memory has not settled yet.
 const FIRST_STEP: u64 = 2;
@@ -55,7 +55,7 @@ struct PoolState {
 /// Follows the pools.
 #[derive(Debug, Default)]
 pub struct Fluctuation {
-    pools: FxHashMap<(Device, Pool), PoolState>,
+    pools: SmallMap<(Device, Pool), PoolState>,
 }
 
 /// Pools whose steps are looked at.
@@ -72,7 +72,7 @@ impl Fluctuation {
         if !is_framework_pool(pool) {
             return;
         }
-        let state = self.pools.entry((device, pool)).or_default();
+        let state = self.pools.entry((device, pool));
         state.used_bytes = event.used_bytes;
         if situation.steps(device).begun >= FIRST_STEP {
             let (least, most) = state.range.unwrap_or((event.used_bytes, event.used_bytes));
@@ -82,7 +82,7 @@ impl Fluctuation {
 
     /// A step began or ended.
     pub fn step(&mut self, change: &StepChange, situation: &Situation) {
-        for ((device, _), state) in &mut self.pools {
+        for ((device, _), state) in self.pools.iter_mut() {
             if change.device != Device::Unknown && *device != change.device {
                 continue;
             }
@@ -117,7 +117,7 @@ impl Fluctuation {
     pub fn finish(self) -> Vec<PoolFluctuation> {
         let mut pools: Vec<PoolFluctuation> = self
             .pools
-            .into_iter()
+            .into_entries()
             .map(|((device, pool), state)| PoolFluctuation {
                 device,
                 pool,

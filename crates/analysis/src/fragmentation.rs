@@ -2,12 +2,12 @@
 //! largest gap is.
 
 use msmemscope_event::{Device, Pool};
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::device_text::{device_text, pool_text};
 use crate::gaps::{self, Gaps};
 use crate::situation::{BlockChange, Situation, StepChange};
+use crate::small_map::SmallMap;
 
 /// Samples kept per pool; later ones replace every second one.
 const KEPT_SAMPLES: usize = 1024;
@@ -75,7 +75,9 @@ pub struct FragmentationReport {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    latest: Option<PoolSample>,
+    reserved_bytes: u64,
+    used_bytes: u64,
+    at_end: Option<PoolSample>,
     at_peak_reserved: Option<PoolSample>,
     at_peak_used: Option<PoolSample>,
     most_idle: Option<PoolSample>,
@@ -88,7 +90,7 @@ struct PoolState {
 /// Follows pools.
 #[derive(Debug, Default)]
 pub struct Fragmentation {
-    pools: FxHashMap<(Device, Pool), PoolState>,
+    pools: SmallMap<(Device, Pool), PoolState>,
 }
 
 impl Fragmentation {
@@ -99,20 +101,14 @@ impl Fragmentation {
         if event.total_bytes == 0 {
             return;
         }
-        let state = self.pools.entry((block.properties.device, block.properties.pool)).or_default();
-        let sample = PoolSample {
-            timestamp_ns: situation.latest_ns(),
-            step: situation.steps(block.properties.device).number,
-            reserved_bytes: event.total_bytes,
-            used_bytes: event.used_bytes,
-            gaps: None,
-        };
-        state.latest = Some(sample);
-        if state.at_peak_used.is_none_or(|peak| sample.used_bytes > peak.used_bytes) {
-            state.at_peak_used = Some(sample);
-        }
-        if state.at_peak_reserved.is_none_or(|peak| sample.reserved_bytes > peak.reserved_bytes) {
-            state.at_peak_reserved = Some(sample);
+        let state = self.pools.entry((block.properties.device, block.properties.pool));
+        (state.reserved_bytes, state.used_bytes) = (event.total_bytes, event.used_bytes);
+        let most_used = state.at_peak_used.is_none_or(|peak| event.used_bytes > peak.used_bytes);
+        let most_reserved = state.at_peak_reserved.is_none_or(|peak| event.total_bytes > peak.reserved_bytes);
+        if most_used || most_reserved {
+            let sample = state.sample(situation.steps(block.properties.device).number, situation);
+            state.at_peak_used = if most_used { Some(sample) } else { state.at_peak_used };
+            state.at_peak_reserved = if most_reserved { Some(sample) } else { state.at_peak_reserved };
         }
     }
 
@@ -121,7 +117,7 @@ impl Fragmentation {
         if change.begins {
             return;
         }
-        for ((device, pool), state) in &mut self.pools {
+        for ((device, pool), state) in self.pools.iter_mut() {
             if change.device == Device::Unknown || change.device == *device {
                 state.look(*device, *pool, change.number, situation);
             }
@@ -130,14 +126,14 @@ impl Fragmentation {
 
     /// What was found.
     pub fn finish(mut self, situation: &Situation) -> FragmentationReport {
-        for ((device, pool), state) in &mut self.pools {
+        for ((device, pool), state) in self.pools.iter_mut() {
             state.gap_looks = 0;
-            let step = state.latest.map_or(0, |sample| sample.step);
+            let step = situation.steps(*device).number;
             state.look(*device, *pool, step, situation);
         }
         let mut pools: Vec<PoolFragmentation> = self
             .pools
-            .into_iter()
+            .into_entries()
             .filter_map(|((device, pool), mut state)| {
                 // The last look is the end, not the end of a step.
                 state.samples.pop();
@@ -147,7 +143,7 @@ impl Fragmentation {
                     at_peak_reserved: state.at_peak_reserved?,
                     at_peak_used: state.at_peak_used?,
                     most_idle: state.most_idle?,
-                    at_end: state.latest?,
+                    at_end: state.at_end?,
                     samples: state.samples,
                 })
             })
@@ -158,14 +154,23 @@ impl Fragmentation {
 }
 
 impl PoolState {
+    fn sample(&self, step: u64, situation: &Situation) -> PoolSample {
+        PoolSample {
+            timestamp_ns: situation.latest_ns(),
+            step,
+            reserved_bytes: self.reserved_bytes,
+            used_bytes: self.used_bytes,
+            gaps: None,
+        }
+    }
+
     fn look(&mut self, device: Device, pool: Pool, step: u64, situation: &Situation) {
-        let Some(latest) = &mut self.latest else { return };
-        let mut sample = PoolSample { timestamp_ns: situation.latest_ns(), step, ..*latest };
+        let mut sample = self.sample(step, situation);
         if self.gap_looks < GAP_LOOKS {
             self.gap_looks += 1;
             sample.gaps = Some(gaps::find(situation, device, pool));
         }
-        *latest = sample;
+        self.at_end = Some(sample);
         if self.most_idle.is_none_or(|known| sample.idle_bytes() > known.idle_bytes()) {
             self.most_idle = Some(sample);
         }

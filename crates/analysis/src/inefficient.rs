@@ -26,6 +26,7 @@ use crate::names::{Frame, Names, Site, SiteText, user_frame};
 use crate::notes::Notes;
 use crate::peak_window::PeakWindow;
 use crate::situation::{BlockChange, LiveBlock, Situation};
+use crate::small_map::SmallMap;
 
 /// Operators between two accesses beyond which a block idles.
 pub const DEFAULT_IDLE_THRESHOLD: u64 = 3000;
@@ -288,13 +289,13 @@ pub struct Inefficient {
     settings: InefficientSettings,
     operators: u64,
     accesses: u64,
-    threads: FxHashMap<u32, ThreadState>,
+    threads: SmallMap<u32, ThreadState>,
     allocations: [RecentOperators; 2],
     frees: [RecentOperators; 2],
     blocks: FxHashMap<u64, UseState>,
     latest_allocation_of_size: FxHashMap<u64, u64>,
     groups: FxHashMap<(FindingKind, Device, Pool, Site), Group>,
-    windows: FxHashMap<(Device, Pool), PeakWindow>,
+    windows: SmallMap<(Device, Pool), PeakWindow>,
     allocating_only: FxHashMap<StringId, bool>,
     report: InefficientReport,
     notes: Vec<(u64, InefficiencyKinds)>,
@@ -315,13 +316,13 @@ impl Inefficient {
             settings,
             operators: 0,
             accesses: 0,
-            threads: FxHashMap::default(),
+            threads: SmallMap::default(),
             allocations: Default::default(),
             frees: Default::default(),
             blocks: FxHashMap::default(),
             latest_allocation_of_size: FxHashMap::default(),
             groups: FxHashMap::default(),
-            windows: FxHashMap::default(),
+            windows: SmallMap::default(),
             allocating_only: FxHashMap::default(),
             report: InefficientReport::default(),
             notes: Vec::new(),
@@ -331,7 +332,7 @@ impl Inefficient {
     /// Number of the operator an event of a thread belongs to.
     #[inline]
     fn operator_of(&mut self, thread_id: u32) -> (u64, bool) {
-        match self.threads.get(&thread_id) {
+        match self.threads.get(thread_id) {
             Some(thread) if thread.depth > 0 => (thread.operator, true),
             _ => {
                 self.operators += 1;
@@ -347,7 +348,7 @@ impl Inefficient {
         let Some(index) = pool_index(block.properties.pool) else { return };
         let (operator, is_open) = self.operator_of(event.thread_id);
         let key = (block.properties.device, block.properties.pool);
-        let window = self.windows.entry(key).or_default();
+        let window = self.windows.entry(key);
         window.used(operator, said.used_bytes);
         match change {
             BlockChange::Begins(..) => {
@@ -379,7 +380,7 @@ impl Inefficient {
 
     /// Notes that an operator allocated or freed. Open operators count when they end.
     fn remember(&mut self, index: usize, operator: u64, thread_id: Option<u32>, allocates: bool) {
-        match thread_id.and_then(|thread_id| self.threads.get_mut(&thread_id)) {
+        match thread_id.map(|thread_id| self.threads.entry(thread_id)) {
             Some(thread) if allocates => thread.allocated |= 1 << index,
             Some(thread) => thread.freed |= 1 << index,
             None if allocates => self.allocations[index].add(operator),
@@ -392,7 +393,7 @@ impl Inefficient {
     pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, names: &dyn Names) {
         match event.kind {
             EventKind::Operator { begins: true, .. } => {
-                let thread = self.threads.entry(event.thread_id).or_default();
+                let thread = self.threads.entry(event.thread_id);
                 thread.depth += 1;
                 if thread.depth == 1 {
                     self.operators += 1;
@@ -433,7 +434,7 @@ impl Inefficient {
     }
 
     fn operator_ends(&mut self, thread_id: u32) {
-        let Some(thread) = self.threads.get_mut(&thread_id) else { return };
+        let thread = self.threads.entry(thread_id);
         thread.depth = thread.depth.saturating_sub(1);
         if thread.depth > 0 {
             return;
@@ -464,7 +465,7 @@ impl Inefficient {
         if !kinds.is_empty() {
             self.notes.push((block.allocation_id, kinds));
         }
-        let window = self.windows.entry((block.properties.device, block.properties.pool)).or_default();
+        let window = self.windows.entry((block.properties.device, block.properties.pool));
         if kinds.contains(InefficiencyKinds::EARLY) {
             self.report.early_allocation.add(size_bytes);
             if state.filled_at_birth {
@@ -476,7 +477,7 @@ impl Inefficient {
         }
         if kinds.contains(InefficiencyKinds::LATE) {
             self.report.late_deallocation.add(size_bytes);
-            let window = self.windows.entry((block.properties.device, block.properties.pool)).or_default();
+            let window = self.windows.entry((block.properties.device, block.properties.pool));
             window.saved(state.last_use + 1, operator, size_bytes);
             if self.latest_allocation_of_size.get(&size_bytes).is_some_and(|&latest| latest > state.last_use) {
                 self.report.shareable.add(size_bytes);
@@ -550,7 +551,7 @@ impl Inefficient {
             .collect();
         let mut peaks: Vec<PeakPotential> = self
             .windows
-            .into_iter()
+            .into_entries()
             .map(|((device, pool), window)| {
                 let (peak_bytes, peak_if_fixed_bytes) = window.finish();
                 PeakPotential { device, pool, peak_bytes, peak_if_fixed_bytes }

@@ -20,6 +20,7 @@ use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
 use crate::names::{Names, Site, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
+use crate::small_map::SmallMap;
 
 /// Candidates from so many steps make a leak.
 pub const LEAK_STEPS: usize = 3;
@@ -157,7 +158,7 @@ struct GrowthState {
 /// Follows blocks over steps.
 #[derive(Debug, Default)]
 pub struct Leaks {
-    growth: FxHashMap<(Device, Pool), GrowthState>,
+    growth: SmallMap<(Device, Pool), GrowthState>,
     /// Driver blocks by device and address that hold no pool block as far as seen.
     plain_driver: BTreeMap<(Device, u64), (u64, u64)>,
     /// Driver blocks that back a pool.
@@ -181,7 +182,7 @@ impl Leaks {
         } else if pool != Pool::PytorchWorkspace {
             return;
         }
-        self.growth.entry((device, pool)).or_default().used_bytes = event.used_bytes;
+        self.growth.entry((device, pool)).used_bytes = event.used_bytes;
     }
 
     fn driver_block(&mut self, change: &BlockChange<'_>) {
@@ -216,7 +217,7 @@ impl Leaks {
         if change.begins {
             return;
         }
-        for ((device, _), state) in &mut self.growth {
+        for ((device, _), state) in self.growth.iter_mut() {
             if change.device == Device::Unknown || change.device == *device {
                 let device_step = situation.steps(*device).ended;
                 state.remember(StepUse { step: change.number, device_step, used_bytes: state.used_bytes });
@@ -277,7 +278,7 @@ impl Leaks {
         }
         let mut growth: Vec<PoolGrowth> = self
             .growth
-            .into_iter()
+            .into_entries()
             .filter(|(_, state)| !state.step_ends.is_empty())
             .map(|((device, pool), state)| PoolGrowth { device, pool, step_ends: state.step_ends })
             .collect();

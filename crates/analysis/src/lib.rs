@@ -32,6 +32,7 @@ pub mod text;
 mod device_text;
 mod peak_window;
 mod pool_use;
+mod small_map;
 
 pub use names::{Frame, Names, RecordingNames, StackResolver};
 pub use notes::Notes;

@@ -16,6 +16,7 @@ use crate::gaps::{self, Gaps};
 use crate::leaks::Leaks;
 use crate::names::{Names, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation};
+use crate::small_map::SmallMap;
 
 /// Blocks listed unless the user says otherwise.
 pub const DEFAULT_LISTED_BLOCKS: usize = 10;
@@ -160,8 +161,8 @@ pub struct OutOfMemory {
     listed_blocks: usize,
     report: OutOfMemoryReport,
     latest_detail_ns: Option<u64>,
-    pools: FxHashMap<(Device, Pool), (u64, u64)>,
-    cards: FxHashMap<Device, CardState>,
+    pools: SmallMap<(Device, Pool), (u64, u64)>,
+    cards: SmallMap<Device, CardState>,
     /// Whether physical memory was ever mapped piecewise, which is how expandable segments work.
     uses_created_memory: bool,
 }
@@ -173,8 +174,8 @@ impl OutOfMemory {
             listed_blocks,
             report: OutOfMemoryReport::default(),
             latest_detail_ns: None,
-            pools: FxHashMap::default(),
-            cards: FxHashMap::default(),
+            pools: SmallMap::default(),
+            cards: SmallMap::default(),
             uses_created_memory: false,
         }
     }
@@ -184,13 +185,13 @@ impl OutOfMemory {
     pub fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
         let (BlockChange::Begins(block, said) | BlockChange::Ends(block, said)) = change;
         let (device, pool) = (block.properties.device, block.properties.pool);
-        self.pools.insert((device, pool), (said.used_bytes, said.total_bytes));
+        *self.pools.entry((device, pool)) = (said.used_bytes, said.total_bytes);
         if pool != Pool::Hal || !matches!(change, BlockChange::Begins(..)) {
             return;
         }
         self.uses_created_memory |= block.properties.interface == AllocationInterface::Create;
         if let Some(card) = said.card {
-            let state = self.cards.entry(device).or_default();
+            let state = self.cards.entry(device);
             (state.process_bytes, state.used_bytes) = (card.process_bytes, card.device_bytes);
         }
         for failure in self.report.details.iter_mut().rev().take_while(|failure| !failure.recovered) {
@@ -204,7 +205,7 @@ impl OutOfMemory {
     pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, leaks: Option<&Leaks>, names: &dyn Names) {
         match event.kind {
             EventKind::CardSample { used_bytes, process_bytes, total_bytes } => {
-                let state = self.cards.entry(event.device).or_default();
+                let state = self.cards.entry(event.device);
                 (state.used_bytes, state.process_bytes) = (used_bytes, process_bytes);
                 state.total_bytes = if total_bytes > 0 { total_bytes } else { state.total_bytes };
             }
@@ -261,7 +262,7 @@ impl OutOfMemory {
             })
             .collect();
         pools.sort_by_key(|pool| pool.pool);
-        let card = self.cards.get(&device).copied();
+        let card = self.cards.get(device).copied();
         let mut failure = Failure {
             timestamp_ns: event.timestamp_ns,
             step: situation.steps(device).number,
@@ -274,7 +275,7 @@ impl OutOfMemory {
             verdict: Verdict::Demand,
             explanation: Vec::new(),
             advice: Vec::new(),
-            process_bytes: self.pools.get(&(device, Pool::Hal)).map_or(0, |(used, _)| *used),
+            process_bytes: self.pools.get((device, Pool::Hal)).map_or(0, |(used, _)| *used),
             card: card.map(|card| (card.used_bytes, card.total_bytes)),
             leaked_bytes: leaks.map_or(0, |leaks| leaks.leaked_bytes_now(device, situation)),
             pools,

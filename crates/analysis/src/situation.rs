@@ -8,6 +8,8 @@ use msmemscope_timeline::steps::STEP_RANGE_MESSAGE;
 use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 
+use crate::small_map::SmallMap;
+
 /// A block that is alive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LiveBlock {
@@ -85,11 +87,11 @@ pub enum BlockChange<'a> {
 #[derive(Debug, Default)]
 pub struct Situation {
     live: FxHashMap<u64, LiveBlock>,
-    operators: FxHashMap<u32, Vec<OpenOperator>>,
-    steps: FxHashMap<Device, DeviceSteps>,
+    operators: SmallMap<u32, Vec<OpenOperator>>,
+    steps: SmallMap<Device, DeviceSteps>,
     /// Ranges that are steps, with their device.
     step_ranges: FxHashMap<u64, (Device, u64)>,
-    kernels: FxHashMap<Device, u64>,
+    kernels: SmallMap<Device, u64>,
     latest_ns: u64,
     acl_finalized: bool,
 }
@@ -109,14 +111,14 @@ impl Situation {
     /// Operators running on a thread, outermost first.
     #[inline]
     pub fn operators(&self, thread_id: u32) -> &[OpenOperator] {
-        self.operators.get(&thread_id).map_or(&[], |stack| stack)
+        self.operators.get(thread_id).map_or(&[], |stack| stack)
     }
 
     /// Steps of a device. A device without steps of its own follows the process.
     #[inline]
     pub fn steps(&self, device: Device) -> DeviceSteps {
-        let own = self.steps.get(&device);
-        own.or_else(|| self.steps.get(&Device::Unknown)).copied().unwrap_or_default()
+        let own = self.steps.get(device);
+        own.or_else(|| self.steps.get(Device::Unknown)).copied().unwrap_or_default()
     }
 
     /// Steps of the device that has seen the most.
@@ -147,7 +149,7 @@ impl Situation {
             }
             EventKind::Free(block) => (self.live.remove(&block.allocation_id), None),
             EventKind::Operator { framework, begins, name, .. } => {
-                let stack = self.operators.entry(event.thread_id).or_default();
+                let stack = self.operators.entry(event.thread_id);
                 if *begins {
                     stack.push(OpenOperator { name: *name, framework: *framework });
                 } else if let Some(position) =
@@ -159,7 +161,7 @@ impl Situation {
                 (None, None)
             }
             EventKind::Kernel { phase: KernelPhase::Launch | KernelPhase::Start, .. } => {
-                *self.kernels.entry(event.device).or_default() += 1;
+                *self.kernels.entry(event.device) += 1;
                 (None, None)
             }
             _ => (None, self.other(event)),
@@ -182,7 +184,7 @@ impl Situation {
             operator: self.operators(event.thread_id).last().map_or(StringId::NONE, |operator| operator.name),
             kernel_index: match self.kernels.is_empty() {
                 true => 0,
-                false => self.kernels.get(&event.device).copied().unwrap_or(0),
+                false => self.kernels.get(event.device).copied().unwrap_or(0),
             },
             shadow: block.shadow,
         };
@@ -192,7 +194,7 @@ impl Situation {
     fn other(&mut self, event: &TimelineEvent) -> Option<StepChange> {
         match &event.kind {
             EventKind::RangeBegin { range_id, message, .. } if message.as_bytes() == STEP_RANGE_MESSAGE => {
-                let steps = self.steps.entry(event.device).or_default();
+                let steps = self.steps.entry(event.device);
                 // A nested range carries the number of the step that is open already.
                 if steps.is_open || event.step == 0 || event.step == steps.number {
                     return None;
@@ -200,22 +202,22 @@ impl Situation {
                 *steps = DeviceSteps { number: event.step, begun: steps.begun + 1, ended: steps.ended, is_open: true };
                 self.step_ranges.insert(*range_id, (event.device, event.step));
                 if event.device != Device::Unknown {
-                    let process = self.steps.entry(Device::Unknown).or_default();
+                    let process = self.steps.entry(Device::Unknown);
                     *process = DeviceSteps { number: event.step, begun: process.begun + 1, ..*process };
                 }
                 Some(StepChange { device: event.device, number: event.step, begins: true })
             }
             EventKind::RangeEnd { range_id, .. } => {
                 let (device, number) = self.step_ranges.remove(range_id)?;
-                let steps = self.steps.entry(device).or_default();
+                let steps = self.steps.entry(device);
                 (steps.ended, steps.is_open) = (steps.begun, false);
                 if device != Device::Unknown {
-                    self.steps.entry(Device::Unknown).or_default().ended += 1;
+                    self.steps.entry(Device::Unknown).ended += 1;
                 }
                 Some(StepChange { device, number, begins: false })
             }
             EventKind::StepEnd { number } if event.step == *number => {
-                let steps = self.steps.entry(Device::Unknown).or_default();
+                let steps = self.steps.entry(Device::Unknown);
                 steps.begun = steps.begun.max(steps.ended + 1);
                 steps.ended = steps.begun;
                 // The next step begins with the same call.
@@ -233,6 +235,6 @@ impl Situation {
 
     /// The API counts the step in which recording began; it is known only once the first one ends.
     pub fn begin_with_step(&mut self, number: u64) {
-        self.steps.insert(Device::Unknown, DeviceSteps { number, begun: 1, ended: 0, is_open: true });
+        *self.steps.entry(Device::Unknown) = DeviceSteps { number, begun: 1, ended: 0, is_open: true };
     }
 }

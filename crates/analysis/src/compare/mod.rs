@@ -6,13 +6,13 @@
 //! inside it apart; that of a kernel is the change since the launch before it. Everything else happened
 //! outside, so that all of it together is exactly the change of the pools.
 
+mod align;
 mod csv;
 mod profile;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use imara_diff::{Algorithm, Diff, Token};
 use msmemscope_event::{Device, Pool};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -22,8 +22,6 @@ pub use profile::{Item, Profile, Profiler, SharedNames, profile};
 
 use crate::device_text::device_text;
 
-/// Sequences shorter than this are aligned with the fewest possible differences; longer ones nearly so.
-const EXACT_LENGTH: usize = 20_000;
 /// Entries per list of the summary.
 const LISTED: usize = 50;
 
@@ -237,7 +235,7 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
     for device in devices {
         let (left, right) = (base.device(device), other.device(device));
         let first_row = comparison.rows.len();
-        align(&left.items, &right.items, device, names.len(), &mut comparison.rows);
+        align_items(&left.items, &right.items, device, &mut comparison.rows);
         let rows = &comparison.rows[first_row..];
         let count = |wanted: fn(&Row) -> bool| rows.iter().filter(|row| wanted(row)).count() as u64;
         let sum = |items: &[Item]| items.iter().map(|item| item.change_bytes).sum();
@@ -258,39 +256,21 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
 }
 
 /// Aligns two sequences by name; what only the base has comes before what only the other has.
-fn align(base: &[Item], other: &[Item], device: Device, names: usize, rows: &mut Vec<Row>) {
-    let tokens = |items: &[Item]| items.iter().map(|item| Token(item.name)).collect::<Vec<_>>();
-    let algorithm = match base.len().max(other.len()) {
-        0..EXACT_LENGTH => Algorithm::MyersMinimal,
-        _ => Algorithm::Myers,
-    };
-    let mut diff = Diff::default();
-    diff.compute_with(algorithm, &tokens(base), &tokens(other), names as u32);
-    let only = |item: &Item, is_base: bool| Row {
-        name: item.name,
-        device,
-        base_bytes: is_base.then_some(item.change_bytes),
-        other_bytes: (!is_base).then_some(item.change_bytes),
-    };
-    let (mut left, mut right) = (0usize, 0usize);
-    let pair_until = |left: &mut usize, right: &mut usize, until: usize, rows: &mut Vec<Row>| {
-        while *left < until {
-            rows.push(Row {
-                name: base[*left].name,
-                device,
-                base_bytes: Some(base[*left].change_bytes),
-                other_bytes: Some(other[*right].change_bytes),
-            });
-            (*left, *right) = (*left + 1, *right + 1);
-        }
-    };
-    for hunk in diff.hunks() {
-        pair_until(&mut left, &mut right, hunk.before.start as usize, rows);
-        rows.extend(base[hunk.before.start as usize..hunk.before.end as usize].iter().map(|item| only(item, true)));
-        rows.extend(other[hunk.after.start as usize..hunk.after.end as usize].iter().map(|item| only(item, false)));
-        (left, right) = (hunk.before.end as usize, hunk.after.end as usize);
+fn align_items(base: &[Item], other: &[Item], device: Device, rows: &mut Vec<Row>) {
+    let names = |items: &[Item]| items.iter().map(|item| item.name).collect::<Vec<_>>();
+    let alignment = align::align(&names(base), &names(other));
+    let (mut left, mut right) = (0, 0);
+    while left < base.len() || right < other.len() {
+        let in_base = left < base.len();
+        let only_base = in_base && alignment.removed[left];
+        let only_other = !only_base && right < other.len() && alignment.added[right];
+        let base_bytes = (in_base && !only_other).then(|| base[left].change_bytes);
+        let other_bytes = (!only_base).then(|| other[right].change_bytes);
+        let name = if only_other { other[right].name } else { base[left].name };
+        rows.push(Row { name, device, base_bytes, other_bytes });
+        left += usize::from(base_bytes.is_some());
+        right += usize::from(other_bytes.is_some());
     }
-    pair_until(&mut left, &mut right, base.len(), rows);
 }
 
 fn name_contributions(rows: &[Row], names: &SharedNames) -> Vec<Contribution> {

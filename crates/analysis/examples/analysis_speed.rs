@@ -1,0 +1,189 @@
+//! How fast questions are answered: `analysis_speed [millions of events]`.
+//!
+//! Records a training-like run (steps, operators, accesses, allocations and frees of a caching
+//! allocator, with stacks), asks everything about it in one pass, then compares two recordings of a
+//! million events that differ in one percent of their operators. Times are processor time.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use msmemscope_analysis::compare::{Level, SharedNames, compare, profile};
+use msmemscope_analysis::{Owners, Questions, analyze};
+use msmemscope_event::{AccessKind, BlockProperties, Device, Fact, Framework, Pool, StackId, StringId};
+use msmemscope_import::open;
+use msmemscope_trace::TRACE_FILE_NAME;
+use msmemscope_trace::writer::{Chunk, ProcessIdentity, TraceFile};
+
+const OPERATOR_NAMES: u32 = 120;
+const STACKS: u64 = 5000;
+const LIVE_BLOCKS: usize = 30_000;
+const EVENTS_PER_STEP: u64 = 40_000;
+const DEVICE: Device = Device::Npu(0);
+
+/// Numbers that look random and are the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+struct Recorder {
+    file: TraceFile,
+    chunk: Option<Chunk>,
+    time: u64,
+    events: u64,
+}
+
+impl Recorder {
+    fn record(&mut self, stack: StackId, fact: &Fact<'_>) {
+        self.time += 90;
+        self.events += 1;
+        let mut chunk = self.chunk.take().expect("a chunk");
+        if !chunk.append(self.time, StackId::NONE, stack, fact) {
+            self.file.seal_chunk(chunk);
+            chunk = self.file.allocate_chunk(1, self.time).expect("disk space");
+            assert!(chunk.append(self.time, StackId::NONE, stack, fact));
+        }
+        self.chunk = Some(chunk);
+    }
+}
+
+/// Records a run. Every `change_every`th operator gets another name.
+fn make_recording(directory: &Path, events: u64, change_every: u64) {
+    std::fs::create_dir_all(directory).expect("a directory");
+    let path = CString::new(directory.join(TRACE_FILE_NAME).as_os_str().as_bytes()).expect("no NUL");
+    let identity =
+        ProcessIdentity { process_id: 7, parent_process_id: 1, run_id: 1, wall_offset_ns: 1 << 60, monotonic_ns: 1000 };
+    let file = TraceFile::create(path, &identity, u64::MAX).expect("a trace file");
+    let chunk = file.allocate_chunk(1, 1000).expect("disk space");
+    let mut recorder = Recorder { file, chunk: Some(chunk), time: 1000, events: 0 };
+    for id in 1..=OPERATOR_NAMES {
+        let text = format!("aten.operator_{id}.default");
+        recorder.record(StackId::NONE, &Fact::DefineString { id: StringId(id), text: text.as_bytes() });
+    }
+    let properties = BlockProperties::framework(Pool::PytorchCaching, DEVICE);
+    let mut numbers = Numbers(88_172_645_463_325_252);
+    let mut live: Vec<u64> = Vec::new();
+    let mut free: Vec<u64> = Vec::new();
+    let (mut next_address, mut range_id, mut operators) = (0u64, 0u64, 0u64);
+    let mut next_step = 0;
+    while recorder.events < events {
+        if recorder.events >= next_step {
+            next_step = recorder.events + EVENTS_PER_STEP;
+            if range_id > 0 {
+                recorder.record(StackId::NONE, &Fact::RangeEnd { domain: StringId::NONE, device: DEVICE, range_id });
+            }
+            range_id += 1;
+            let begin = Fact::RangeBegin { domain: StringId::NONE, device: DEVICE, range_id, message: b"step start" };
+            recorder.record(StackId::NONE, &begin);
+        }
+        operators += 1;
+        let mut name = 1 + (numbers.next() % u64::from(OPERATOR_NAMES)) as u32;
+        if change_every > 0 && operators.is_multiple_of(change_every) {
+            name = 1 + name % OPERATOR_NAMES;
+        }
+        let (name, detail) = (StringId(name), StringId::NONE);
+        let begin = Fact::OperatorBegin { framework: Framework::Aten, device: DEVICE, name, detail };
+        recorder.record(StackId::NONE, &begin);
+        let choice = numbers.next();
+        if live.len() >= LIVE_BLOCKS || (choice & 1 == 0 && live.len() > 100) {
+            let address = live.swap_remove((choice >> 8) as usize % live.len());
+            free.push(address);
+            recorder.record(StackId::NONE, &Fact::Free { properties, address });
+        }
+        if live.len() < LIVE_BLOCKS {
+            let address = free.pop().unwrap_or_else(|| {
+                next_address += 0x20_0000;
+                next_address
+            });
+            live.push(address);
+            let stack = StackId(1 + (choice >> 20) as u32 % STACKS as u32);
+            let size_bytes = 512 * (1 + (choice >> 32) % 4000);
+            recorder.record(stack, &Fact::Allocation { properties, address, size_bytes });
+        }
+        let access = Fact::Access {
+            kind: AccessKind::Read,
+            framework: Framework::Aten,
+            device: DEVICE,
+            operator: name,
+            address: live[(choice >> 40) as usize % live.len()],
+            size_bytes: 512,
+            element_type: StringId::NONE,
+            shape: StringId::NONE,
+            format: StringId::NONE,
+            output_position: 0,
+        };
+        recorder.record(StackId::NONE, &access);
+        let end = Fact::OperatorEnd { framework: Framework::Aten, device: DEVICE, name, detail };
+        recorder.record(StackId::NONE, &end);
+    }
+    if let Some(chunk) = recorder.chunk.take() {
+        recorder.file.seal_chunk(chunk);
+    }
+    recorder.file.close(recorder.time);
+}
+
+fn resident_mebibytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or("");
+    line.split_whitespace().nth(1).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+/// Seconds of processor time of this process: other work on the machine does not count.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn main() {
+    let millions: f64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10.0);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (base, other) = (directory.path().join("base"), directory.path().join("other"));
+    make_recording(&base, 1_000_000, 0);
+    make_recording(&other, 1_000_000, 100);
+    let start = processor_seconds();
+    let mut names = SharedNames::default();
+    let left = profile(&open(&base).expect("a recording").recordings, Level::Operator, None, &mut names, |_| None);
+    let right = profile(&open(&other).expect("a recording").recordings, Level::Operator, None, &mut names, |_| None);
+    let profiled = processor_seconds();
+    let comparison = compare(&left, &right, &names).expect("something to compare");
+    println!(
+        "compare 2 x 1 million events: {:.2} s ({:.2} s of it aligning), {} rows, {} only on one side, {:.0} MiB",
+        processor_seconds() - start,
+        processor_seconds() - profiled,
+        comparison.rows.len(),
+        comparison.devices.iter().map(|device| device.only_base + device.only_other).sum::<u64>(),
+        resident_mebibytes()
+    );
+    drop((left, right, comparison));
+
+    let large = directory.path().join("large");
+    make_recording(&large, (millions * 1e6) as u64, 0);
+    let imported = open(&large).expect("a recording");
+    let recording = &imported.recordings[0];
+    let start = processor_seconds();
+    let plain = analyze(recording, &Questions::default(), None, None, &mut |_, _| {});
+    let plain_seconds = processor_seconds() - start;
+    let events = plain.summary.events_shown as f64;
+    println!("timeline alone: {:.2} million events/s", events / plain_seconds / 1e6);
+    let start = processor_seconds();
+    let owners = Owners::collect(recording);
+    println!("owners: {:.2} million events/s", events / (processor_seconds() - start) / 1e6);
+    let start = processor_seconds();
+    let answers = analyze(recording, &Questions::all(), Some(&owners), None, &mut |_, _| {});
+    let seconds = processor_seconds() - start;
+    println!(
+        "all questions: {events:.0} events in {seconds:.2} s, {:.2} million events/s, {} leak groups, {:.0} MiB",
+        events / seconds / 1e6,
+        answers.leaks.map_or(0, |leaks| leaks.leaks.len()),
+        resident_mebibytes()
+    );
+}
