@@ -6,18 +6,24 @@ STANDIN := target/standin
 # Checking for aarch64 links nothing, so where there is no cross compiler the host's serves for the C of dependencies.
 AARCH64 := CC_aarch64_unknown_linux_gnu=$(shell command -v aarch64-linux-gnu-gcc || command -v cc) \
 	AR_aarch64_unknown_linux_gnu=ar CFLAGS_aarch64_unknown_linux_gnu=-O0
-STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl standin-mstx
+STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl standin-mstx standin-profiling \
+	standin-op-compiler standin-dcmi standin-opapi
+TORCH_VENV ?= target/torch-venv
 
-.PHONY: help build standin demo test test-fast test-standin test-budget test-versions lint bench
+.PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-versions torch-venv \
+	lint bench
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
 	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
+	@echo "make demo-torch    the same with torch_npu: train a small transformer"
 	@echo "make test          everything below"
 	@echo "make test-fast     formatting, lints, Rust and C tests"
+	@echo "make test-torch    the real torch_npu on the stand-in device"
 	@echo "make test-versions Python stacks with every CPython that can be had"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
+	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
 
 build:
 	$(CARGO) build --release --workspace
@@ -29,7 +35,10 @@ standin:
 demo: build standin
 	@scripts/demo
 
-test: test-fast
+demo-torch: build standin torch-venv
+	scripts/standin-run $(RELEASE)/msmemscope -- $(TORCH_VENV)/bin/python examples/gpt.py
+
+test: test-fast test-torch
 
 # The tests run the release libraries inside C programs, on the stand-in device.
 test-fast: lint build standin
@@ -40,6 +49,13 @@ test-fast: lint build standin
 test-budget: build
 	python3 bench/instruction_budget.py
 
+# The real framework, from the wheels on PyPI.
+torch-venv:
+	scripts/torch-venv $(TORCH_VENV)
+
+test-torch: build standin torch-venv
+	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest -q tests/torch
+
 test-versions:
 	scripts/test-python-versions
 
@@ -48,7 +64,7 @@ bench: build
 	python3 bench/finish.py
 
 test-standin: standin
-	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-testing
+	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-compute -p standin-testing
 
 lint:
 	$(CARGO) fmt --all --check

@@ -1,5 +1,8 @@
 //! Links the library under its CANN soname.
 
 fn main() {
-    standin_link::shared_library("libascendcl.so", &["libacl_rt_impl.so", "libruntime.so"]);
+    standin_link::shared_library(
+        "libascendcl.so",
+        &["libacl_rt_impl.so", "libruntime.so", "libascend_hal.so", "libprofapi.so"],
+    );
 }

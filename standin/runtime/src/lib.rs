@@ -8,6 +8,7 @@ mod device;
 mod driver;
 mod error;
 mod event;
+mod kernel;
 mod memory;
 mod state;
 mod stream;

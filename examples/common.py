@@ -1,0 +1,37 @@
+"""What the examples share: command line, device, and the text they learn."""
+
+import argparse
+
+import torch
+
+TEXT = (
+    "a program that trains a network takes memory for weights, for gradients, for the state of its optimizer and for "
+    "everything that the backward pass will need again; what is not freed in time is missing when it is needed most. "
+)
+
+
+def parse(description, steps):
+    """Arguments of an example; more can be added by the caller."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--device", default="npu", help="npu, npu:1, cpu (default: npu)")
+    parser.add_argument("--steps", type=int, default=steps, help=f"number of steps (default: {steps})")
+    return parser
+
+
+def prepare(device):
+    """Makes the device usable and results repeatable."""
+    if device.startswith("npu"):
+        import torch_npu  # noqa: F401
+
+        torch.npu.set_device(device)
+    torch.manual_seed(0)
+
+
+def encode(text):
+    """The text as numbers, and how many different ones there are."""
+    letters = sorted(set(text))
+    return torch.tensor([letters.index(letter) for letter in text]), len(letters)
+
+
+def report(step, loss):
+    print(f"step {step} loss {loss:.6f}", flush=True)

@@ -1,0 +1,164 @@
+//! Between the two phases of an operator: the executor holds the computation until it is given to a stream.
+
+use standin_support::{ProcessCell, number_from_environment};
+use standin_truth::format::HOST_DEVICE;
+use standin_truth::{Kind, Record, TruthWriter};
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+
+/// What a stream's worker runs.
+pub type Work = Box<dyn FnOnce() + Send>;
+
+/// `aclOpExecutor`.
+pub struct Executor {
+    name: &'static str,
+    work: Work,
+}
+
+struct State {
+    log: Option<TruthWriter>,
+    workspace_bytes: u64,
+    unknown: Unknown,
+    said: Mutex<HashSet<String>>,
+}
+
+/// What happens with an operator that is not computed (`STANDIN_UNKNOWN_OPERATORS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unknown {
+    /// It does nothing and says so once.
+    Warn,
+    /// It does nothing.
+    Quiet,
+    /// It is refused.
+    Error,
+}
+
+impl Unknown {
+    fn from_environment() -> Self {
+        match std::env::var("STANDIN_UNKNOWN_OPERATORS").as_deref() {
+            Ok("quiet") => Self::Quiet,
+            Ok("error") => Self::Error,
+            _ => Self::Warn,
+        }
+    }
+}
+
+/// What a refused operator returns (`ACLNN_ERR_RUNTIME_ERROR`).
+const REFUSED: i32 = 361_001;
+
+static STATE: ProcessCell<State> = ProcessCell::new();
+
+fn state() -> &'static State {
+    STATE.get(|| State {
+        log: TruthWriter::from_environment("opapi"),
+        workspace_bytes: number_from_environment("STANDIN_WORKSPACE_BYTES", 0),
+        unknown: Unknown::from_environment(),
+        said: Mutex::default(),
+    })
+}
+
+unsafe extern "C" {
+    fn standinSubmit(stream: *mut c_void, function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void) -> i32;
+    fn rtStreamSynchronize(stream: *mut c_void) -> i32;
+}
+
+/// First phase: keeps the computation and tells the workspace size. Without a computation the operator does nothing.
+pub unsafe fn prepare(
+    name: &'static str,
+    work: Option<Work>,
+    workspace_bytes: *mut u64,
+    executor: *mut *mut Executor,
+) -> i32 {
+    let Some(work) = work else {
+        return unknown(name, "is not computed for these data types");
+    };
+    // SAFETY: both pointers are null or writable by the contract of the C functions.
+    unsafe {
+        if let Some(workspace_bytes) = workspace_bytes.as_mut() {
+            *workspace_bytes = state().workspace_bytes;
+        }
+        if !executor.is_null() {
+            executor.write(Box::into_raw(Box::new(Executor { name, work })));
+        }
+    }
+    0
+}
+
+/// Second phase: gives the computation to the stream.
+pub unsafe fn launch(name: &'static str, executor: *mut Executor, stream: *mut c_void) -> i32 {
+    log(name, stream);
+    if executor.is_null() {
+        return 0;
+    }
+    // SAFETY: the executor was made by `prepare` and is used once; `run` takes it over.
+    unsafe {
+        let result = standinSubmit(stream, run, executor.cast());
+        if result != 0 {
+            drop(Box::from_raw(executor));
+        }
+        result
+    }
+}
+
+/// Second phase of an operator whose caller needs the result at once.
+pub unsafe fn launch_and_wait(name: &'static str, executor: *mut Executor, stream: *mut c_void) -> i32 {
+    // SAFETY: as for the functions called.
+    unsafe {
+        let result = launch(name, executor, stream);
+        if result == 0 { rtStreamSynchronize(stream) } else { result }
+    }
+}
+
+/// Runs on the worker of the stream.
+unsafe extern "C" fn run(executor: *mut c_void) {
+    // SAFETY: `launch` gave up the executor.
+    let executor = unsafe { Box::from_raw(executor.cast::<Executor>()) };
+    let Executor { name, work } = *executor;
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        eprintln!("stand-in device: operator {name} failed, its outputs are undefined");
+    }
+}
+
+/// First phase of an operator that nobody computes.
+pub fn prepare_nothing(name: &'static str) -> i32 {
+    unknown(name, "is not computed")
+}
+
+/// Second phase of an operator that nobody computes.
+pub fn launch_nothing(name: &'static str, stream: *mut c_void) -> i32 {
+    log(name, stream);
+    0
+}
+
+/// Refuses an operator or lets it do nothing, as the settings say.
+fn unknown(name: &str, why: &str) -> i32 {
+    let state = state();
+    if state.unknown != Unknown::Quiet {
+        let mut said = state.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.insert(name.to_owned()) {
+            eprintln!("stand-in device: operator {name} {why}, its outputs are left as they are");
+        }
+    }
+    if state.unknown == Unknown::Error { REFUSED } else { 0 }
+}
+
+fn log(name: &str, stream: *mut c_void) {
+    if let Some(log) = &state().log {
+        let stamp = log.stamp();
+        let record = Record {
+            kind: Kind::Operator,
+            text_bytes: 0,
+            sequence: stamp.sequence,
+            time_ns: stamp.time_ns,
+            address: stream as u64,
+            size_bytes: 0,
+            flags: 0,
+            device: HOST_DEVICE,
+            result: 0,
+            thread: 0,
+        };
+        log.append(record, Some(name.as_bytes()));
+    }
+}

@@ -1,0 +1,75 @@
+//! Convolutions and pooling.
+
+use crate::macros::operators;
+use standin_compute::Tensor;
+use standin_compute::convolution::{Window, backward, forward};
+use standin_compute::pooling::{
+    Divisor, adaptive_average_pool, adaptive_average_pool_backward, average_pool, average_pool_backward, max_pool,
+    max_pool_backward, max_pool_with_mask, max_pool_with_mask_backward,
+};
+
+/// The windows of a convolution, from its weight.
+fn convolution_window(weight: &Tensor, stride: &[i64], padding: &[i64], dilation: &[i64]) -> Window {
+    Window::new(&weight.shape[2..], stride, padding, dilation)
+}
+
+/// The windows of pooling over two dimensions.
+fn pooling_window(kernel: &[i64], stride: &[i64], padding: &[i64], dilation: &[i64]) -> Window {
+    let sizes: Vec<usize> = (0..2).map(|index| *kernel.get(index).unwrap_or(&kernel[0]) as usize).collect();
+    Window::new(&sizes, if stride.is_empty() { kernel } else { stride }, padding, dilation)
+}
+
+operators! {
+    aclnnConvolution(
+        input: Tensor, weight: Tensor, bias: Option<Tensor>, stride: Vec<i64>, padding: Vec<i64>, dilation: Vec<i64>,
+        transposed: bool, _output_padding: Vec<i64>, groups: i64, output: Tensor, _precision: i8,
+    ) => {
+        let window = convolution_window(&weight, &stride, &padding, &dilation);
+        forward(&input, &weight, bias.as_ref(), &window, transposed, groups as usize, &output)
+    };
+    aclnnConvolutionBackward(
+        gradient: Tensor, input: Tensor, weight: Tensor, _bias_sizes: Option<Vec<i64>>, stride: Vec<i64>,
+        padding: Vec<i64>, dilation: Vec<i64>, transposed: bool, _output_padding: Vec<i64>, groups: i64,
+        mask: Vec<bool>, _precision: i8, to_input: Option<Tensor>, to_weight: Option<Tensor>,
+        to_bias: Option<Tensor>,
+    ) => {
+        let window = convolution_window(&weight, &stride, &padding, &dilation);
+        let wanted = |index: usize, target: &Option<Tensor>| target.clone().filter(|_| mask[index]);
+        let targets = [wanted(0, &to_input), wanted(1, &to_weight), wanted(2, &to_bias)];
+        let targets = [targets[0].as_ref(), targets[1].as_ref(), targets[2].as_ref()];
+        backward(&gradient, &input, &weight, &window, transposed, groups as usize, targets)
+    };
+    aclnnMaxPool2dWithIndices(
+        input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, dilation: Vec<i64>, _ceiling: bool,
+        output: Tensor, positions: Tensor,
+    ) => max_pool(&input, &pooling_window(&kernel, &stride, &padding, &dilation), &output, &positions);
+    aclnnMaxPool2dWithIndicesBackward(
+        gradient: Tensor, _input: Tensor, positions: Tensor, _kernel: Vec<i64>, _stride: Vec<i64>,
+        _padding: Vec<i64>, _dilation: Vec<i64>, _ceiling: bool, output: Tensor,
+    ) => max_pool_backward(&gradient, &positions, &output);
+    aclnnMaxPool2dWithMask(
+        input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, dilation: Vec<i64>, _ceiling: bool,
+        output: Tensor, mask: Tensor,
+    ) => max_pool_with_mask(&input, &pooling_window(&kernel, &stride, &padding, &dilation), &output, &mask);
+    aclnnMaxPool2dWithMaskBackward(
+        gradient: Tensor, _input: Tensor, mask: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>,
+        dilation: Vec<i64>, _ceiling: bool, output: Tensor,
+    ) => max_pool_with_mask_backward(
+        &gradient, &pooling_window(&kernel, &stride, &padding, &dilation), &mask, &output,
+    );
+    aclnnAvgPool2d(
+        input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, _ceiling: bool, with_padding: bool,
+        fixed: i64, _precision: i8, output: Tensor,
+    ) => average_pool(
+        &input, &pooling_window(&kernel, &stride, &padding, &[1, 1]), Divisor { with_padding, fixed }, &output,
+    );
+    aclnnAvgPool2dBackward(
+        gradient: Tensor, _input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, _ceiling: bool,
+        with_padding: bool, fixed: i64, _precision: i8, output: Tensor,
+    ) => average_pool_backward(
+        &gradient, &pooling_window(&kernel, &stride, &padding, &[1, 1]), Divisor { with_padding, fixed }, &output,
+    );
+    aclnnAdaptiveAvgPool2d(input: Tensor, _size: Vec<i64>, output: Tensor) => adaptive_average_pool(&input, &output);
+    aclnnAdaptiveAvgPool2dBackward(gradient: Tensor, _input: Tensor, output: Tensor) =>
+        adaptive_average_pool_backward(&gradient, &output);
+}

@@ -1,0 +1,148 @@
+//! Functions of one tensor.
+
+use crate::macros::operators;
+use standin_compute::elementwise::{erf, map, map_either};
+use standin_compute::{Scalar, Tensor};
+
+/// Rounds to the nearest whole number, halves to the even one.
+fn round(value: f64) -> f64 {
+    value.round_ties_even()
+}
+
+fn sign(value: f64) -> f64 {
+    if value > 0.0 {
+        1.0
+    } else if value < 0.0 {
+        -1.0
+    } else {
+        value
+    }
+}
+
+fn truth(value: bool) -> f64 {
+    f64::from(u8::from(value))
+}
+
+/// Floating-point functions, into another tensor.
+macro_rules! functions {
+    ($($name:ident($function:expr);)*) => {
+        operators! { $($name(input: Tensor, output: Tensor) => map(&input, &output, $function);)* }
+    };
+}
+
+/// Floating-point functions, in place.
+macro_rules! functions_in_place {
+    ($($name:ident($function:expr);)*) => {
+        operators! { $($name(target: Tensor) => map(&target.clone(), &target, $function);)* }
+    };
+}
+
+functions! {
+    aclnnExp(f64::exp);
+    aclnnExp2(f64::exp2);
+    aclnnExpm1(f64::exp_m1);
+    aclnnLog(f64::ln);
+    aclnnLog2(f64::log2);
+    aclnnLog10(f64::log10);
+    aclnnLog1p(f64::ln_1p);
+    aclnnSqrt(f64::sqrt);
+    aclnnRsqrt(|value: f64| 1.0 / value.sqrt());
+    aclnnReciprocal(|value: f64| 1.0 / value);
+    aclnnSin(f64::sin);
+    aclnnCos(f64::cos);
+    aclnnTan(f64::tan);
+    aclnnAsin(f64::asin);
+    aclnnAcos(f64::acos);
+    aclnnAtan(f64::atan);
+    aclnnSinh(f64::sinh);
+    aclnnCosh(f64::cosh);
+    aclnnTanh(f64::tanh);
+    aclnnAsinh(f64::asinh);
+    aclnnAcosh(f64::acosh);
+    aclnnAtanh(f64::atanh);
+    aclnnErf(erf);
+    aclnnErfc(|value: f64| 1.0 - erf(value));
+    aclnnFloor(f64::floor);
+    aclnnCeil(f64::ceil);
+    aclnnRound(round);
+    aclnnTrunc(f64::trunc);
+    aclnnFrac(f64::fract);
+    aclnnSign(sign);
+    aclnnIsFinite(|value: f64| truth(value.is_finite()));
+    aclnnIsPosInf(|value: f64| truth(value == f64::INFINITY));
+    aclnnIsNegInf(|value: f64| truth(value == f64::NEG_INFINITY));
+    aclnnSignbit(|value: f64| truth(value.is_sign_negative()));
+    aclnnLogicalNot(|value: f64| truth(value == 0.0));
+}
+
+functions_in_place! {
+    aclnnInplaceExp(f64::exp);
+    aclnnInplaceExp2(f64::exp2);
+    aclnnInplaceExpm1(f64::exp_m1);
+    aclnnInplaceLog(f64::ln);
+    aclnnInplaceLog2(f64::log2);
+    aclnnInplaceLog10(f64::log10);
+    aclnnInplaceLog1p(f64::ln_1p);
+    aclnnInplaceSqrt(f64::sqrt);
+    aclnnInplaceRsqrt(|value: f64| 1.0 / value.sqrt());
+    aclnnInplaceReciprocal(|value: f64| 1.0 / value);
+    aclnnInplaceSin(f64::sin);
+    aclnnInplaceCos(f64::cos);
+    aclnnInplaceTan(f64::tan);
+    aclnnInplaceAsin(f64::asin);
+    aclnnInplaceAcos(f64::acos);
+    aclnnInplaceAtan(f64::atan);
+    aclnnInplaceSinh(f64::sinh);
+    aclnnInplaceCosh(f64::cosh);
+    aclnnInplaceTanh(f64::tanh);
+    aclnnInplaceErf(erf);
+    aclnnInplaceErfc(|value: f64| 1.0 - erf(value));
+    aclnnInplaceFloor(f64::floor);
+    aclnnInplaceCeil(f64::ceil);
+    aclnnInplaceFrac(f64::fract);
+    aclnnInplaceLogicalNot(|value: f64| truth(value == 0.0));
+}
+
+/// Replaces what is not a number or infinite.
+fn finite(value: f64, not_a_number: f64, positive: f64, negative: f64) -> f64 {
+    if value.is_nan() {
+        not_a_number
+    } else if value == f64::INFINITY {
+        positive
+    } else if value == f64::NEG_INFINITY {
+        negative
+    } else {
+        value
+    }
+}
+
+/// `value` rounded to some decimal places.
+fn round_decimals(value: f64, decimals: i64) -> f64 {
+    let factor = 10f64.powi(decimals as i32);
+    round(value * factor) / factor
+}
+
+operators! {
+    aclnnAbs(input: Tensor, output: Tensor) => map_either(&input, &output, f64::abs, i64::wrapping_abs);
+    aclnnNeg(input: Tensor, output: Tensor) => map_either(&input, &output, |value| -value, i64::wrapping_neg);
+    aclnnBitwiseNot(input: Tensor, output: Tensor) => {
+        let boolean = input.data_type == standin_compute::DataType::Bool;
+        map_either(&input, &output, |value| value, |value| if boolean { i64::from(value == 0) } else { !value })
+    };
+    aclnnRoundDecimals(input: Tensor, decimals: i64, output: Tensor) =>
+        map(&input, &output, |value| round_decimals(value, decimals));
+    aclnnNanToNum(input: Tensor, not_a_number: f32, positive: f32, negative: f32, output: Tensor) =>
+        map(&input, &output, |value| finite(value, not_a_number.into(), positive.into(), negative.into()));
+    aclnnClamp(input: Tensor, low: Option<Scalar>, high: Option<Scalar>, output: Tensor) =>
+        clamp(&input, low, high, &output);
+    aclnnClampMin(input: Tensor, low: Scalar, output: Tensor) => clamp(&input, Some(low), None, &output);
+    aclnnClampMax(input: Tensor, high: Scalar, output: Tensor) => clamp(&input, None, Some(high), &output);
+    aclnnInplaceClampMax(target: Tensor, high: Scalar) => clamp(&target.clone(), None, Some(high), &target);
+}
+
+fn clamp(input: &Tensor, low: Option<Scalar>, high: Option<Scalar>, output: &Tensor) {
+    map(input, output, |value| {
+        let raised = low.map_or(value, |low| if value < low.float() { low.float() } else { value });
+        high.map_or(raised, |high| if raised > high.float() { high.float() } else { raised })
+    });
+}

@@ -1,0 +1,15 @@
+"""Settings of the tests that run the real torch_npu on the stand-in device (`make test-torch`)."""
+
+import os
+
+# An operator that the device does not compute is an error here, not a warning.
+os.environ.setdefault("STANDIN_UNKNOWN_OPERATORS", "error")
+
+import pytest
+import torch
+import torch_npu  # noqa: F401
+
+
+@pytest.fixture(autouse=True)
+def fixed_seed():
+    torch.manual_seed(0)

@@ -1,0 +1,33 @@
+"""Runs Python programs on the stand-in device with settings of their own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+from truth import read
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(arguments, **variables):
+    """Runs `python arguments` and returns its output and the calls that the device logged."""
+    with tempfile.TemporaryDirectory() as directory:
+        log, cards = Path(directory, "log"), Path(directory, "cards")
+        log.mkdir(), cards.mkdir()
+        environment = {**os.environ, "STANDIN_LOG": str(log), "STANDIN_RUN_DIR": str(cards), **variables}
+        result = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout, read(log)
+
+
+def run_code(code, **variables):
+    """Runs a piece of Python code; see `run`."""
+    return run(["-c", textwrap.dedent(code)], **variables)
+
+
+def run_example(name, *arguments, **variables):
+    """Runs a script of the examples; see `run`."""
+    return run([str(EXAMPLES / name), *arguments], **variables)

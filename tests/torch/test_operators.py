@@ -1,0 +1,331 @@
+"""Every family of operators gives what the CPU gives, on strided tensors and in all types that frameworks use."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comparison import check
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def normal(*shape, dtype=torch.float32, grad=False):
+    return torch.randn(*shape).to(dtype).requires_grad_(grad)
+
+
+UNARY = {
+    "abs": torch.abs, "neg": torch.neg, "exp": torch.exp, "sqrt": lambda x: x.abs().sqrt(), "tanh": torch.tanh,
+    "rsqrt": lambda x: (x.abs() + 0.1).rsqrt(), "log": lambda x: (x.abs() + 0.1).log(), "sin": torch.sin,
+    "cos": torch.cos, "sigmoid": torch.sigmoid, "relu": F.relu, "gelu": F.gelu, "silu": F.silu,
+    "floor": torch.floor, "ceil": torch.ceil,
+    "round": torch.round, "sign": torch.sign, "reciprocal": lambda x: (x + 10).reciprocal(), "erf": torch.erf,
+    "softplus": F.softplus, "leaky_relu": F.leaky_relu, "elu": F.elu, "hardswish": F.hardswish, "mish": F.mish,
+    "clamp": lambda x: x.clamp(-0.5, 0.5), "pow": lambda x: x.pow(2), "square": torch.square,
+    "isfinite": torch.isfinite, "logical_not": torch.logical_not, "log1p": lambda x: x.abs().log1p(),
+    "hardtanh": F.hardtanh, "logsigmoid": F.logsigmoid, "isnan": torch.isnan, "trunc": torch.trunc,
+    "hardsigmoid": F.hardsigmoid, "expm1": torch.expm1, "atan": torch.atan,
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name, dtype):
+    check(UNARY[name], normal(5, 7, dtype=dtype))
+    check(UNARY[name], normal(6, 5, dtype=dtype).t()[::2])
+
+
+DIFFERENTIABLE = [
+    "exp", "tanh", "sigmoid", "relu", "gelu", "silu", "softplus", "leaky_relu", "elu", "hardswish",
+    "mish", "hardtanh", "logsigmoid", "hardsigmoid", "clamp", "pow",
+]
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_unary_gradient(name):
+    check(UNARY[name], normal(4, 6, grad=True), backward=True)
+
+
+BINARY = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": lambda a, b: a / (b.abs() + 0.5),
+    "maximum": torch.maximum, "minimum": torch.minimum, "eq": torch.eq, "lt": torch.lt, "ge": torch.ge,
+    "add_alpha": lambda a, b: torch.add(a, b, alpha=2), "atan2": torch.atan2,
+    "where": lambda a, b: torch.where(a > 0, a, b), "pow": lambda a, b: a.abs().pow(b),
+    "lerp": lambda a, b: torch.lerp(a, b, 0.3), "addcmul": lambda a, b: torch.addcmul(a, a, b.expand_as(a), value=0.5),
+    "addcdiv": lambda a, b: torch.addcdiv(a, a, b.expand_as(a).abs() + 1, value=0.5),
+    "logical_and": lambda a, b: torch.logical_and(a > 0, b > 0), "masked_fill": lambda a, b: a.masked_fill(a > 0, 7.0),
+    "fmod": lambda a, b: torch.fmod(a, b.abs() + 1), "remainder": lambda a, b: torch.remainder(a, b.abs() + 1),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name, dtype):
+    check(BINARY[name], normal(4, 5, dtype=dtype), normal(4, 5, dtype=dtype))
+    check(BINARY[name], normal(3, 4, 5, dtype=dtype), normal(4, 1, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int8, torch.uint8, torch.int16], ids=str)
+def test_whole_numbers(dtype):
+    left, right = torch.randint(1, 10, (4, 5)).to(dtype), torch.randint(1, 10, (4, 5)).to(dtype)
+    check(torch.add, left, right)
+    check(torch.mul, left, right)
+    check(lambda a, b: a // b, left, right)
+    check(lambda a, b: a % b, left, right)
+    check(torch.gt, left, right)
+    check(torch.sum, left)
+    check(lambda a: a.to(torch.float32), left)
+
+
+def test_large_whole_numbers_stay_exact():
+    check(lambda a: a + 1, torch.tensor([2**53, 2**62 - 1, -(2**60)]))
+
+
+def test_booleans():
+    left, right = torch.rand(10) > 0.5, torch.rand(10) > 0.5
+    for function in (torch.logical_or, torch.logical_xor, torch.bitwise_and, torch.bitwise_or, torch.eq):
+        check(function, left, right)
+    check(torch.logical_not, left)
+    check(lambda a: ~a, left)
+    check(torch.any, left)
+    check(torch.all, left)
+    check(lambda a: a.sum(), left)
+
+
+REDUCTIONS = {
+    "sum": torch.sum, "sum_dim": lambda x: x.sum(dim=(0, 2)), "mean": torch.mean,
+    "mean_dim": lambda x: x.mean(dim=1, keepdim=True), "max": torch.max, "min": torch.min,
+    "max_dim": lambda x: x.max(dim=1), "min_dim": lambda x: x.min(dim=-1), "argmax": lambda x: x.argmax(dim=2),
+    "amax": lambda x: x.amax(dim=(1, 2)), "std": torch.std, "var": lambda x: x.var(dim=1, unbiased=False),
+    "norm": lambda x: torch.linalg.vector_norm(x), "norm1": lambda x: x.norm(p=1, dim=1),
+    "prod": lambda x: x.prod(dim=1), "logsumexp": lambda x: x.logsumexp(dim=1), "cumsum": lambda x: x.cumsum(dim=1),
+    "softmax": lambda x: x.softmax(dim=-1), "softmax_first": lambda x: x.softmax(dim=0),
+    "log_softmax": lambda x: x.log_softmax(dim=1), "var_mean": lambda x: torch.var_mean(x, dim=1),
+    "argmin": lambda x: x.argmin(),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reduction(name):
+    check(REDUCTIONS[name], normal(3, 4, 5))
+    check(REDUCTIONS[name], normal(5, 4, 3).permute(2, 1, 0))
+
+
+@pytest.mark.parametrize("name", ["sum_dim", "mean_dim", "softmax", "log_softmax", "var", "norm", "cumsum", "logsumexp"])
+def test_reduction_gradient(name):
+    check(REDUCTIONS[name], normal(3, 4, 5, grad=True), backward=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_matrix_products(dtype):
+    check(torch.mm, normal(5, 6, dtype=dtype), normal(6, 4, dtype=dtype))
+    check(torch.mm, normal(6, 5, dtype=dtype).t(), normal(4, 6, dtype=dtype).t())
+    check(torch.bmm, normal(3, 5, 6, dtype=dtype), normal(3, 6, 4, dtype=dtype))
+    check(torch.matmul, normal(2, 3, 5, 6, dtype=dtype), normal(3, 6, 4, dtype=dtype))
+    check(torch.matmul, normal(5, 6, dtype=dtype), normal(6, dtype=dtype))
+    check(torch.addmm, normal(4, dtype=dtype), normal(5, 6, dtype=dtype), normal(6, 4, dtype=dtype))
+    check(torch.baddbmm, normal(3, 5, 4, dtype=dtype), normal(3, 5, 6, dtype=dtype), normal(3, 6, 4, dtype=dtype))
+    check(torch.dot, normal(7, dtype=dtype), normal(7, dtype=dtype))
+
+
+def test_linear_gradient():
+    check(F.linear, normal(4, 8, 6, grad=True), normal(5, 6, grad=True), normal(5, grad=True), backward=True)
+
+
+CONVOLUTIONS = [
+    dict(stride=1, padding=1), dict(stride=2, padding=0), dict(stride=1, padding=2, dilation=2),
+    dict(stride=1, padding=1, groups=2),
+]
+
+
+@pytest.mark.parametrize("options", CONVOLUTIONS, ids=str)
+def test_convolution(options):
+    groups = options.get("groups", 1)
+    weight = normal(6, 4 // groups, 3, 3, grad=True)
+    check(lambda x, w, b: F.conv2d(x, w, b, **options), normal(2, 4, 9, 8, grad=True), weight, normal(6, grad=True),
+          backward=True)
+
+
+def test_other_convolutions():
+    check(lambda x, w: F.conv1d(x, w, padding=1), normal(2, 4, 9, grad=True), normal(6, 4, 3, grad=True), backward=True)
+    check(lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1),
+          normal(2, 4, 5, 5, grad=True), normal(4, 3, 3, 3, grad=True), backward=True)
+
+
+POOLS = {
+    "max": lambda x: F.max_pool2d(x, 2), "max_overlapping": lambda x: F.max_pool2d(x, 3, stride=2, padding=1),
+    "average": lambda x: F.avg_pool2d(x, 2), "average_padded": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1),
+    "average_uncounted": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=False),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, (3, 2)), "global": lambda x: F.adaptive_avg_pool2d(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling(name):
+    check(POOLS[name], normal(2, 3, 8, 9, grad=True), backward=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_layer_norm(dtype):
+    check(lambda x, w, b: F.layer_norm(x, (6,), w, b), normal(4, 5, 6, dtype=dtype), normal(6, dtype=dtype),
+          normal(6, dtype=dtype))
+
+
+def test_normalization_gradients():
+    check(lambda x, w, b: F.layer_norm(x, (6,), w, b), normal(4, 5, 6, grad=True), normal(6, grad=True),
+          normal(6, grad=True), backward=True)
+    check(lambda x, w, b: F.group_norm(x, 2, w, b), normal(3, 4, 5, 5, grad=True), normal(4, grad=True),
+          normal(4, grad=True), backward=True)
+    check(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), normal(3, 4, 5, 5, grad=True),
+          normal(4, grad=True), normal(4, grad=True), backward=True)
+
+
+def test_batch_norm_keeps_statistics():
+    cpu, device = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm2d(4).npu()
+    for _ in range(3):
+        batch = normal(3, 4, 5, 5)
+        cpu(batch), device(batch.npu())
+    torch.testing.assert_close(device.running_mean.cpu(), cpu.running_mean)
+    torch.testing.assert_close(device.running_var.cpu(), cpu.running_var)
+    cpu.eval(), device.eval()
+    batch = normal(3, 4, 5, 5)
+    torch.testing.assert_close(device(batch.npu()).cpu(), cpu(batch))
+
+
+LOSSES = {
+    "mse": F.mse_loss, "l1": F.l1_loss, "smooth_l1": F.smooth_l1_loss,
+    "mse_sum": lambda x, y: F.mse_loss(x, y, reduction="sum"),
+    "bce_logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
+    "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss(name):
+    check(LOSSES[name], normal(4, 5, grad=True), normal(4, 5), backward=True)
+
+
+@pytest.mark.parametrize("options", [{}, dict(reduction="sum"), dict(reduction="none"), dict(ignore_index=2),
+                                     dict(label_smoothing=0.1)], ids=str)
+def test_cross_entropy(options):
+    target = torch.randint(0, 5, (6,))
+    check(lambda x, y: F.cross_entropy(x, y, **options), normal(6, 5, grad=True), target, backward=True)
+    weight = torch.rand(5)
+    check(lambda x, y, w: F.cross_entropy(x, y, weight=w, **options), normal(6, 5, grad=True), target, weight,
+          backward=True)
+
+
+def test_indexing():
+    x, rows = normal(5, 6, 4), torch.tensor([3, 0, 3])
+    check(lambda x, i: x[i], x, rows)
+    check(lambda x, i: x[:, i], x, rows)
+    check(lambda x, i: x[i, torch.tensor([1, 2, 5], device=x.device)], x, rows)
+    check(lambda x: x[1:4, ::2, -1], x)
+    check(lambda x: x[x > 0], x)
+    check(lambda x, i: x.index_select(1, i), x, rows)
+    check(lambda x: torch.gather(x, 1, x.argsort(dim=1)), x)
+    check(lambda x: torch.nonzero(x > 0.5), x)
+    check(lambda x: torch.masked_select(x, x > 0), x)
+    check(lambda x: F.one_hot(x, 5), torch.tensor([1, 4, 0]))
+    check(lambda x: torch.unique(x), torch.tensor([3, 1, 3, 2, 1]))
+
+    def put(x, i):
+        x = x.clone()
+        x[i] = 0
+        x[:, 1] = 5
+        return x.index_add(0, i, torch.ones(3, 6, 4, device=x.device))
+
+    check(put, x, rows)
+    check(lambda x, i: torch.zeros(5, 4, device=x.device).scatter(0, i, x), normal(2, 4), torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
+    check(lambda x, i: torch.zeros(5, 4, device=x.device).scatter_add(0, i, x), normal(2, 4), torch.tensor([[0, 0, 2, 3], [0, 3, 2, 1]]))
+
+
+def test_indexing_gradient():
+    index = torch.tensor([3, 0, 3])
+    check(lambda x, i: x[i], normal(5, 4, grad=True), index, backward=True)
+    check(lambda x, i: F.embedding(i, x), normal(5, 4, grad=True), index, backward=True)
+
+
+def test_shaping():
+    x = normal(3, 4, 5)
+    check(lambda x: torch.cat([x, x[:1]], dim=0), x)
+    check(lambda x: torch.stack([x, x], dim=1), x)
+    check(lambda x: x.permute(2, 0, 1).contiguous(), x)
+    check(lambda x: x.reshape(12, 5).t().contiguous(), x)
+    check(lambda x: x.repeat(2, 1, 3), x)
+    check(lambda x: x.flip(1), x)
+    check(lambda x: x.roll(2, 1), x)
+    check(lambda x: x.tril(), x)
+    check(lambda x: x.triu(1), x)
+    check(lambda x: F.pad(x, (1, 2, 0, 1)), x)
+    check(lambda x: x.sort(dim=1), x)
+    check(lambda x: x.topk(2, dim=2), x)
+    check(lambda x: x.split(2, dim=2), x)
+    check(lambda x: x.expand(2, 3, 4, 5).contiguous(), x)
+    check(lambda x: x.repeat_interleave(2, dim=1), x)
+
+
+def test_creation():
+    check(lambda x: torch.arange(10, device=x.device), normal(1))
+    check(lambda x: torch.arange(0, 1, 0.125, device=x.device), normal(1))
+    check(lambda x: torch.linspace(0, 1, 5, device=x.device), normal(1))
+    check(lambda x: torch.eye(4, device=x.device), normal(1))
+    check(lambda x: torch.full((2, 3), 7, device=x.device), normal(1))
+    check(lambda x: torch.zeros_like(x) + torch.ones_like(x), normal(3))
+
+
+def test_random_numbers_have_their_distribution():
+    uniform = torch.rand(20000, device="npu").cpu()
+    assert 0 <= uniform.min() and uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < 0.02
+    gauss = torch.randn(20000, device="npu").cpu()
+    assert abs(gauss.mean()) < 0.05 and abs(gauss.std() - 1) < 0.05
+    assert sorted(torch.randperm(50, device="npu").cpu().tolist()) == list(range(50))
+    whole = torch.randint(3, 9, (1000,), device="npu").cpu()
+    assert set(whole.tolist()) == {3, 4, 5, 6, 7, 8}
+    torch.manual_seed(7)
+    first = torch.rand(5, device="npu").cpu()
+    torch.manual_seed(7)
+    assert torch.equal(first, torch.rand(5, device="npu").cpu())
+
+
+def test_dropout_keeps_its_share_and_its_mask():
+    x = torch.ones(100, 100, device="npu", requires_grad=True)
+    y = F.dropout(x, 0.25)
+    kept = (y != 0).float().mean().item()
+    assert abs(kept - 0.75) < 0.03
+    assert torch.allclose(y[y != 0].cpu(), torch.tensor(1 / 0.75))
+    y.sum().backward()
+    assert torch.equal((x.grad != 0).cpu(), (y != 0).cpu())
+    assert torch.equal(F.dropout(x, 0.25, training=False).cpu(), x.detach().cpu())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal):
+    shapes = [normal(2, 4, 16, 8, grad=True) for _ in range(3)]
+    check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal), *shapes, backward=True)
+
+
+def test_attention_with_mask():
+    mask = torch.rand(2, 1, 16, 16) > 0.3
+    mask[..., 0] = True
+    shapes = [normal(2, 4, 16, 8, grad=True) for _ in range(3)]
+    check(lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), *shapes, mask, backward=True)
+
+
+UNKNOWN_OPERATOR = """
+import torch, torch_npu
+values, places = torch.cummax(torch.ones(3, device="npu"), dim=0)
+values, places = torch.cummax(torch.ones(3, device="npu"), dim=0)
+torch.npu.synchronize()
+"""
+
+
+@pytest.mark.parametrize("setting, status, lines", [("warn", 0, 1), ("quiet", 0, 0), ("error", 1, 1)])
+def test_an_unknown_operator_does_nothing_and_says_so_once(setting, status, lines):
+    environment = {**os.environ, "STANDIN_UNKNOWN_OPERATORS": setting}
+    run = subprocess.run([sys.executable, "-c", UNKNOWN_OPERATOR], env=environment, capture_output=True, text=True)
+    assert (run.returncode != 0) == (status != 0), run.stderr
+    assert run.stderr.count("operator aclnnCummax is not computed") == lines
