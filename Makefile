@@ -20,7 +20,7 @@ help:
 	@echo "make test          everything below"
 	@echo "make test-fast     formatting, lints, Rust and C tests"
 	@echo "make test-torch    the real torch_npu on the stand-in device"
-	@echo "make test-versions Python stacks with every CPython that can be had"
+	@echo "make test-versions Python stacks with every CPython that can be had, other releases of torch_npu"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
@@ -56,8 +56,9 @@ torch-venv:
 test-torch: build standin torch-venv
 	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest -q tests/torch
 
-test-versions:
+test-versions: build standin
 	scripts/test-python-versions
+	scripts/test-torch-versions
 
 bench: build
 	python3 bench/run.py
