@@ -251,6 +251,7 @@ unsafe extern "C" fn snapshot(fact: *const SnapshotFact) {
         free_bytes: free,
     };
     if !state::is_disabled() {
+        state::note_wanted();
         let (device, name) = (Device::from_code(fact.device), StringId(fact.name));
         thread::record_now(&Fact::Snapshot { device, name, numbers });
     }
@@ -259,6 +260,7 @@ unsafe extern "C" fn snapshot(fact: *const SnapshotFact) {
 /// Code objects are named by string only.
 unsafe extern "C" fn python_call(phase: u32, _code: *const c_void, name: u32) {
     if !state::is_disabled() {
+        state::note_wanted();
         let phase = PythonCallPhase::from_code(u64::from(phase));
         thread::record_now(&Fact::PythonCall { phase, code: CodeId::NONE, name: StringId(name) });
     }

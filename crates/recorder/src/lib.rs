@@ -22,6 +22,7 @@ mod domains;
 mod elf;
 mod errno;
 mod exports;
+mod finisher;
 mod hal;
 mod import_tables;
 mod life;

@@ -28,12 +28,17 @@ pub fn remember_stderr() {
     STDERR_INODE.store(inode, Ordering::Relaxed);
 }
 
+/// Whether stderr still is what it was when the process began.
+pub fn stderr_is_unchanged() -> bool {
+    let remembered = (STDERR_DEVICE.load(Ordering::Relaxed), STDERR_INODE.load(Ordering::Relaxed));
+    remembered != (0, 0) && remembered == identity_of_stderr()
+}
+
 /// Writes `[msmemscope] <text>` as one line.
 #[cold]
 pub fn say(text: &str) {
     errno::preserved(|| {
-        let remembered = (STDERR_DEVICE.load(Ordering::Relaxed), STDERR_INODE.load(Ordering::Relaxed));
-        if remembered == (0, 0) || remembered != identity_of_stderr() {
+        if !stderr_is_unchanged() {
             return;
         }
         let mut poll = libc::pollfd { fd: STDERR, events: libc::POLLOUT, revents: 0 };

@@ -377,7 +377,7 @@ fn create(process_id: u32, output: &Path) -> Result<(PathBuf, TraceFile), i32> {
 }
 
 /// Removes a directory in which nothing was recorded.
-fn remove(directory: &Path) {
+pub fn remove(directory: &Path) {
     if let (Ok(file), Ok(directory)) =
         (c_path(directory.join(TRACE_FILE_NAME).as_os_str()), c_path(directory.as_os_str()))
     {

@@ -1,6 +1,6 @@
 //! What is recorded right now: one word that every hook reads.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_event::RecordingState;
 
@@ -11,6 +11,8 @@ const DISABLED: u32 = u32::MAX;
 
 static LAST_CHANGE_NS: AtomicU64 = AtomicU64::new(0);
 static STATE: AtomicU32 = AtomicU32::new(RecordingState::Off as u32);
+/// Whether anything was recorded that somebody asked for, in this process or before its fork.
+static WAS_WANTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether allocations and frees are recorded.
 #[inline(always)]
@@ -36,6 +38,9 @@ pub fn current() -> RecordingState {
 /// Changes the state and returns the former one, or nothing if the recorder is disabled.
 pub fn change(state: RecordingState) -> Option<RecordingState> {
     LAST_CHANGE_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
+    if state == RecordingState::On {
+        note_wanted();
+    }
     let update = |before| (before != DISABLED).then_some(state as u32);
     let before = STATE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).ok()?;
     Some(RecordingState::from_code(u64::from(before)))
@@ -44,6 +49,16 @@ pub fn change(state: RecordingState) -> Option<RecordingState> {
 /// When the state changed last.
 pub fn last_change_ns() -> u64 {
     LAST_CHANGE_NS.load(Ordering::Relaxed)
+}
+
+/// Notes that something was recorded that somebody asked for.
+pub fn note_wanted() {
+    WAS_WANTED.store(true, Ordering::Relaxed);
+}
+
+/// Whether the recording holds more than the shadow of what is alive.
+pub fn was_wanted() -> bool {
+    WAS_WANTED.load(Ordering::Relaxed)
 }
 
 /// Whether the recorder is off for good.
