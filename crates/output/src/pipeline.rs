@@ -19,7 +19,7 @@ use crate::files::{BufferedFile, PendingFile};
 use crate::finish::{FinishError, Format};
 use crate::python_trace::PythonTraceFiles;
 use crate::row::{Row, RowContext, has_row};
-use crate::sqlite::Database;
+use crate::sqlite::{self, Database};
 use crate::stacks::{StackFormatter, StackTexts};
 
 const BATCH_ROWS: usize = 2048;
@@ -155,6 +155,8 @@ impl Table for CsvTable {
 
 struct DatabaseTable {
     pending: PendingFile,
+    /// Where the database is written if its own path is too long for SQLite.
+    detour: Option<PendingFile>,
     database: Database,
     /// Where the file will be, for messages.
     shown_path: PathBuf,
@@ -164,9 +166,14 @@ impl Table for DatabaseTable {
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
         let (pending, _) = request.pending_file(device, Format::Database)?;
         let shown_path = request.shown_path(device);
-        let database = Database::create(pending.path(), request.table, request.context.process_id)
+        let is_long = pending.path().as_os_str().len() > sqlite::LONGEST_PATH_BYTES;
+        let name = format!("{}_{device}.db", request.context.process_id);
+        let detour = is_long.then(|| PendingFile::create(&std::env::temp_dir(), &name)).transpose();
+        let detour = detour.map_err(|error| FinishError::write(&shown_path, &error))?.map(|(pending, _)| pending);
+        let path = detour.as_ref().map_or(pending.path(), PendingFile::path);
+        let database = Database::create(path, request.table, request.context.process_id)
             .map_err(|error| FinishError::write(&shown_path, &error))?;
-        Ok(Self { pending, database, shown_path })
+        Ok(Self { pending, detour, database, shown_path })
     }
 
     fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError> {
@@ -184,6 +191,10 @@ impl Table for DatabaseTable {
 
     fn close(self) -> Result<PendingFile, FinishError> {
         self.database.close().map_err(|error| FinishError::write(&self.shown_path, &error))?;
+        if let Some(detour) = &self.detour {
+            let copied = std::fs::copy(detour.path(), self.pending.path());
+            copied.map_err(|error| FinishError::write(&self.shown_path, &error))?;
+        }
         Ok(self.pending)
     }
 }

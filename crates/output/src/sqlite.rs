@@ -30,6 +30,8 @@ pub const COLUMNS: [(&str, &str); 12] = [
 ];
 
 const NOT_AVAILABLE: &str = "N/A";
+/// SQLite opens no path of more than 512 bytes, and it adds to names.
+pub(crate) const LONGEST_PATH_BYTES: usize = 480;
 
 /// A database that is being written.
 pub(crate) struct Database {

@@ -76,6 +76,11 @@ impl InsightReport {
     }
 }
 
+/// Whether Insight opens files below a path; it refuses those with shell characters.
+pub fn accepts_path(path: &Path) -> bool {
+    !path.to_string_lossy().contains(REFUSED_CHARACTERS)
+}
+
 /// Checks a database. Problems of any kind, also an unreadable file, are violations.
 pub fn check(path: &Path) -> InsightReport {
     let mut report = InsightReport::default();
@@ -99,9 +104,8 @@ fn check_file(path: &Path, report: &mut InsightReport) {
     if digits.is_none() {
         report.add(Rule::FileName, name);
     }
-    let whole_path = path.to_string_lossy();
-    if whole_path.contains(REFUSED_CHARACTERS) {
-        report.add(Rule::PathCharacters, whole_path.into_owned());
+    if !accepts_path(path) {
+        report.add(Rule::PathCharacters, path.to_string_lossy().into_owned());
     }
     check_permissions(path, true, report);
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
