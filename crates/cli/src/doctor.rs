@@ -4,9 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::libraries::{self, PRELOAD_LIBRARIES, RECORDER};
+use crate::{preload, program};
 
 /// One thing that was looked at.
 struct Finding {
@@ -64,10 +65,10 @@ fn examine_libraries(findings: &mut Vec<Finding>) {
             "Only recording by hand with that name in LD_PRELOAD is affected.",
         ));
     }
-    if directory.as_os_str().as_bytes().iter().any(|&byte| byte == b':' || byte.is_ascii_whitespace()) {
+    if !preload::can_carry(&directory) {
         findings.push(suspicious(
             format!("the path {} has a colon or white space in it", directory.display()),
-            "LD_PRELOAD cannot carry such a path. Install msmemscope elsewhere.",
+            "LD_PRELOAD cannot carry it: recording by hand is impossible, with msmemscope in front it works.",
         ));
     }
 }
@@ -115,7 +116,7 @@ fn examine_environment(findings: &mut Vec<Finding>) {
 }
 
 fn examine_program(name: &OsStr, findings: &mut Vec<Finding>) {
-    let Some(path) = find_program(name) else {
+    let Some(path) = program::find(name) else {
         findings.push(suspicious(
             format!("the program '{}' was not found", name.to_string_lossy()),
             "Check its name and PATH.",
@@ -180,15 +181,6 @@ fn has_interpreter(image: &[u8]) -> bool {
     };
     let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else { return false };
     (0..count).any(|index| number(table.saturating_add(index * size), 4) == Some(PT_INTERP as usize))
-}
-
-/// The file a shell would run.
-fn find_program(name: &OsStr) -> Option<PathBuf> {
-    if name.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name)).filter(|path| path.is_file());
-    }
-    let search_path = std::env::var_os("PATH")?;
-    std::env::split_paths(&search_path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::libraries::PRELOAD_LIBRARIES;
+use crate::shell;
 
 /// Shell lines that put the library directory and all preload libraries in front of what the user
 /// has. Entries that are there already are not repeated, so evaluating twice changes nothing.
@@ -34,16 +35,11 @@ fn joined(existing: Option<&OsStr>, new: impl Iterator<Item = Vec<u8>>) -> Vec<u
     entries.join(&b':')
 }
 
-/// `export NAME='value'` with single quotes inside the value escaped.
+/// `export NAME='value'`.
 fn export(name: &str, value: &[u8]) -> Vec<u8> {
-    let mut line = format!("export {name}='").into_bytes();
-    for &byte in value {
-        match byte {
-            b'\'' => line.extend_from_slice(b"'\\''"),
-            byte => line.push(byte),
-        }
-    }
-    line.extend_from_slice(b"'\n");
+    let mut line = format!("export {name}=").into_bytes();
+    line.extend(shell::quoted(value));
+    line.push(b'\n');
     line
 }
 

@@ -5,13 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use msmemscope_config::{EventSet, LogLevel, Recording, Settings, SettingsChange, Variant, config_json};
-use msmemscope_event::{ProcessInfoKey, Severity};
+use msmemscope_config::{CollectMode, EventSet, Recording, Settings, SettingsChange, Variant, config_json};
+use msmemscope_event::ProcessInfoKey;
 use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish};
 use msmemscope_timeline::{DeviceFilter, EventKinds, TimelineSettings};
 use msmemscope_trace::Trace;
 
+use crate::log_file;
 use crate::recordings::{RecordingDirectory, recordings_in};
+use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
 use crate::{FAILURE, Outcome, print};
@@ -19,8 +21,8 @@ use crate::{FAILURE, Outcome, print};
 /// Recordings with fewer records are finished before a bar could be read.
 const RECORDS_WORTH_A_BAR: u64 = 200_000;
 
-/// Finishes one recording and gives the text that reports on it.
-pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<String, String> {
+/// Finishes one recording and reports on it.
+pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
     let trace = Trace::open(&recording.trace_path())
         .map_err(|error| format!("{}: {error}", recording.trace_path().display()))?;
     let (settings, command) = recorded_settings(&trace, change);
@@ -32,34 +34,31 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     }
     let report = finish_with_bar(&recording.path, &options)?;
     write_config(&recording.path, &settings);
-    let files: Vec<_> = report.files.iter().map(|file| file.path.clone()).collect();
-    let mut text = summary::render(&ProcessReport {
-        directory: &recording.path,
-        command,
-        summary: &report.summary,
-        completeness: &report.completeness,
-        files: &files,
-    });
-    for note in report.notes.iter().chain(&stacks.notes()) {
-        text.push_str(&format!("Note: {note}\n"));
+    let mut notes = report.notes;
+    notes.extend(stacks.notes());
+    if report.rows == 0 && settings.collect_mode == CollectMode::Deferred {
+        notes.push("nothing to write: the job never called start() (--collect-mode=deferred)".to_owned());
     }
-    Ok(text)
+    let mut process = ProcessReport {
+        directory: recording.path.clone(),
+        command,
+        summary: report.summary,
+        completeness: report.completeness,
+        files: report.files,
+        notes,
+    };
+    log_file::write(&mut process, report.messages, &settings);
+    Ok(process)
 }
 
-/// Finishes recordings one after the other; reports and errors go to the terminal. Gives the number
-/// of recordings that could not be finished.
-pub fn finish_all(recordings: &[RecordingDirectory], change: &SettingsChange, terminal: &Terminal) -> usize {
-    let mut failures = 0;
-    for recording in recordings {
-        match finish_recording(recording, change) {
-            Ok(report) => terminal.block(&report),
-            Err(message) => {
-                failures += 1;
-                terminal.error(message);
-            }
-        }
-    }
-    failures
+/// Finishes recordings one after the other; errors go to the terminal.
+pub fn finish_all(
+    recordings: &[RecordingDirectory],
+    change: &SettingsChange,
+    terminal: &Terminal,
+) -> Vec<ProcessReport> {
+    let finish = |recording| finish_recording(recording, change).map_err(|message| terminal.error(message)).ok();
+    recordings.iter().filter_map(finish).collect()
 }
 
 /// `finish` and `recover`: the results of the recordings in some directories. Recovering leaves out
@@ -73,31 +72,21 @@ pub fn finish_directories(
     let mut recordings = Vec::new();
     for directory in directories {
         let directory = Path::new(directory);
-        let found = recordings_in(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        let found = recordings_in(directory).map_err(|error| format!("{}: {error}", quoted_path(directory)))?;
         if found.is_empty() {
-            return Err(format!("{}: no recording in this directory", directory.display()));
+            return Err(format!("{}: no recording in this directory", quoted_path(directory)));
         }
         recordings.extend(found);
     }
     if only_unfinished {
         recordings.retain(|recording| !recording.is_finished());
     }
-    let mut report = String::new();
-    let mut failures = 0;
-    for recording in &recordings {
-        match finish_recording(recording, change) {
-            Ok(text) => report.push_str(&format!("{text}\n")),
-            Err(message) => {
-                failures += 1;
-                terminal.error(message);
-            }
-        }
-    }
     if recordings.is_empty() {
-        report.push_str("Nothing to recover: every recording has its results.\n");
+        return print(b"Nothing to recover: every recording has its results.\n");
     }
-    print(report.as_bytes())?;
-    Ok(if failures == 0 { 0 } else { FAILURE })
+    let reports = finish_all(&recordings, change, terminal);
+    print(summary::render(&reports).as_bytes())?;
+    Ok(if reports.len() == recordings.len() { 0 } else { FAILURE })
 }
 
 /// The settings a process was recorded with, changed as asked, and what the process was called as.
@@ -137,12 +126,6 @@ fn options<'a>(settings: &Settings, process_ended: bool) -> FinishOptions<'a> {
         prefix: settings.variant.dump_name().trim_end_matches("_dump"),
         program: settings.variant.program_name(),
         owners: settings.analysis.contains(msmemscope_config::AnalysisSet::DECOMPOSE),
-        log_level: Some(match settings.log_level {
-            LogLevel::Debug => Severity::Debug,
-            LogLevel::Info => Severity::Information,
-            LogLevel::Warn => Severity::Warning,
-            LogLevel::Error => Severity::Error,
-        }),
         ..FinishOptions::default()
     }
 }

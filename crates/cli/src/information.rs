@@ -9,7 +9,8 @@ use msmemscope_timeline::{Summary, TimelineEvent, TimelineSettings};
 use msmemscope_trace::{Completeness, Damage, Trace};
 
 use crate::recordings::{RecordingDirectory, recordings_in};
-use crate::summary::{missing, pool_table};
+use crate::shell::quoted_path;
+use crate::summary::{events, missing, pool_table};
 use crate::units::{bytes, count, seconds};
 use crate::{Outcome, print};
 
@@ -18,9 +19,9 @@ pub fn show(directories: &[OsString]) -> Outcome {
     let mut text = String::new();
     for directory in directories {
         let directory = Path::new(directory);
-        let recordings = recordings_in(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        let recordings = recordings_in(directory).map_err(|error| format!("{}: {error}", quoted_path(directory)))?;
         if recordings.is_empty() {
-            return Err(format!("{}: no recording in this directory", directory.display()));
+            return Err(format!("{}: no recording in this directory", quoted_path(directory)));
         }
         for recording in &recordings {
             text.push_str(&describe(recording)?);
@@ -50,7 +51,7 @@ fn describe(recording: &RecordingDirectory) -> Result<String, String> {
     let duration_ns = summary.last_timestamp_ns.saturating_sub(summary.first_timestamp_ns);
     line(
         "Events",
-        format!("{} in {}{}", count(completeness.records), seconds(duration_ns), rate(completeness, duration_ns)),
+        format!("{} in {}{}", count(events(&summary)), seconds(duration_ns), rate(events(&summary), duration_ns)),
     );
     line("Steps", if summary.steps == 0 { "none".to_owned() } else { count(summary.steps) });
     line("Trace", size(completeness));
@@ -76,20 +77,21 @@ fn state(recording: &RecordingDirectory, completeness: &Completeness) -> String 
     }
 }
 
-fn rate(completeness: &Completeness, duration_ns: u64) -> String {
+fn rate(events: u64, duration_ns: u64) -> String {
     if duration_ns < 1_000_000 {
         return String::new();
     }
-    let per_second = completeness.records as f64 / (duration_ns as f64 / 1e9);
+    let per_second = events as f64 / (duration_ns as f64 / 1e9);
     format!(", {} per second", count(per_second as u64))
 }
 
 fn size(completeness: &Completeness) -> String {
-    let per_event = completeness.record_bytes as f64 / completeness.records.max(1) as f64;
+    let per_record = completeness.record_bytes as f64 / completeness.records.max(1) as f64;
     format!(
-        "{} on disk, {} of records ({per_event:.1} bytes per event)",
+        "{} on disk, {} in {} records ({per_record:.1} bytes each)",
         bytes(completeness.file_bytes),
-        bytes(completeness.record_bytes)
+        bytes(completeness.record_bytes),
+        count(completeness.records)
     )
 }
 

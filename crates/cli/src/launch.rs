@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 
 use msmemscope_config::{RECORDING_VARIABLE, Recording};
 
+use crate::program;
 use crate::signals::SignalGate;
 
 /// Why the job could not be started, with the exit status a shell would give.
@@ -28,7 +29,7 @@ pub fn preload_value(recorder: &Path, existing: Option<&OsStr>) -> OsString {
     value
 }
 
-/// Starts the job with the recorder in front. The child gets the signal mask we were started with.
+/// Starts the job with the recorder in front. The child handles signals the way we were started.
 pub fn launch(
     program: &[OsString],
     recorder: &Path,
@@ -36,20 +37,25 @@ pub fn launch(
     signals: &SignalGate,
 ) -> Result<Child, LaunchError> {
     let name = &program[0];
-    let mut command = Command::new(name);
+    let file = program::find(name);
+    let mut command = Command::new(file.as_deref().map_or(name.as_os_str(), Path::as_os_str));
     command
+        .arg0(name)
         .args(&program[1..])
         .env("LD_PRELOAD", preload_value(recorder, std::env::var_os("LD_PRELOAD").as_deref()))
         .env(RECORDING_VARIABLE, recording.to_environment());
-    let restore = signals.restorer();
+    let original = signals.original();
     // SAFETY: the closure only makes async-signal-safe system calls.
-    unsafe { command.pre_exec(move || restore.restore()) };
-    command.spawn().map_err(|error| explain(name, &error))
+    unsafe { command.pre_exec(move || original.restore()) };
+    command.spawn().map_err(|error| explain(name, file.is_some(), &error))
 }
 
-fn explain(name: &OsStr, error: &io::Error) -> LaunchError {
+fn explain(name: &OsStr, exists: bool, error: &io::Error) -> LaunchError {
     let name = name.to_string_lossy();
     match error.kind() {
+        io::ErrorKind::NotFound if exists => {
+            LaunchError { status: 126, message: format!("{name}: cannot be executed: its interpreter is missing") }
+        }
         io::ErrorKind::NotFound => LaunchError { status: 127, message: format!("{name}: command not found") },
         _ => LaunchError { status: 126, message: format!("{name}: cannot be executed: {error}") },
     }

@@ -3,15 +3,20 @@
 //! With a program in front all our text goes to standard error and the exit status is the job's;
 //! offline commands print their results to standard output. Our own errors exit with status 2.
 
+mod availability;
 mod doctor;
 mod environment;
 mod finishing;
 mod information;
 mod launch;
 mod libraries;
+mod log_file;
 mod output_directory;
+mod preload;
+mod program;
 mod recordings;
 mod run;
+mod shell;
 mod signals;
 mod summary;
 mod supervise;
@@ -63,6 +68,10 @@ fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
             for note in notes {
                 terminal.warning(note);
             }
+            let has_python_package = libraries::python_package_directory().is_some();
+            for note in availability::missing_features(&settings, has_python_package) {
+                terminal.warning(note);
+            }
             run::run_job(settings, &program, &terminal)
         }
         Command::Compare { .. } => Err("comparing recordings is not available in this version".to_owned()),
@@ -76,8 +85,13 @@ fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
 fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     match invocation.command.name {
         "env" => {
+            let directory = libraries::library_directory()?;
+            if !preload::can_carry(&directory) {
+                let shown = directory.display();
+                return Err(format!("LD_PRELOAD cannot name '{shown}' (white space or colon); install elsewhere"));
+            }
             let lines = environment::shell_lines(
-                &libraries::library_directory()?,
+                &directory,
                 std::env::var_os("LD_LIBRARY_PATH").as_deref(),
                 std::env::var_os("LD_PRELOAD").as_deref(),
             );

@@ -5,14 +5,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::libraries::distrust_reason;
+use crate::shell::quoted_path;
 
 /// Bytes that names below the output directory may need: process directory, device, file.
 const ROOM_FOR_NAMES_BYTES: usize = 160;
 
-/// Makes sure that recordings can be created below `output`, without creating anything. Gives a
+/// Makes sure that recordings can be created below `output`, and leaves nothing behind. Gives a
 /// remark if they can, but should not be trusted there.
 pub fn check(output: &Path) -> Result<Option<String>, String> {
-    let shown = output.display();
     if output.as_os_str().len() + ROOM_FOR_NAMES_BYTES >= libc::PATH_MAX as usize {
         let length = output.as_os_str().len();
         return Err(format!("--output: the path is {length} bytes long, which leaves no room for file names"));
@@ -28,20 +28,21 @@ pub fn check(output: &Path) -> Result<Option<String>, String> {
         Ok(_) => {}
         Err(error) => return Err(format!("--output: '{}' cannot be used: {error}", existing.display())),
     }
-    if let Err(error) = writable(existing) {
+    if let Err(error) = try_to_create(existing) {
         return Err(format!("--output: nothing can be created in '{}': {error}", existing.display()));
     }
-    let distrust = if existing == output { distrust_reason(output).ok().flatten() } else { None };
-    Ok(distrust.map(|reason| format!("the output directory '{shown}' {reason}")))
+    // SAFETY: plain system call.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let distrust = if existing == output && !is_root { distrust_reason(output).ok().flatten() } else { None };
+    Ok(distrust.map(|reason| format!("the output directory {} {reason}", quoted_path(output))))
 }
 
-fn writable(directory: &Path) -> io::Result<()> {
-    let path = std::ffi::CString::new(directory.as_os_str().as_bytes())?;
-    // SAFETY: plain system call on a valid C string.
-    match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+/// Creates a directory and removes it again: permissions alone do not tell of read-only and special
+/// file systems.
+fn try_to_create(place: &Path) -> io::Result<()> {
+    let probe = place.join(format!(".msmemscope-probe-{}", std::process::id()));
+    std::fs::create_dir(&probe)?;
+    std::fs::remove_dir(&probe)
 }
 
 #[cfg(test)]

@@ -1,18 +1,21 @@
 //! `msmemscope [options] <program>`: one recorded job from start to report.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msmemscope_config::{Recording, Settings, SettingsChange};
+use msmemscope_output::insight;
 
 use crate::finishing::finish_all;
 use crate::libraries::{self, RECORDER};
+use crate::preload::PreloadPath;
 use crate::recordings::{RecordingDirectory, recordings_in, recordings_of_run};
+use crate::shell::quoted_path;
 use crate::signals::{SignalGate, die_by};
 use crate::supervise::{JobEnd, wait_for_job};
 use crate::terminal::Terminal;
-use crate::{Outcome, launch, output_directory};
+use crate::{Outcome, launch, output_directory, summary};
 
 /// Records a job, finishes the recordings of all its processes and returns its exit status. If a
 /// signal ended the job, the same signal ends us.
@@ -22,10 +25,15 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
     if let Some(remark) = output_directory::check(&settings.output)? {
         terminal.warning(remark);
     }
+    if settings.data_formats.db && !insight::accepts_path(&settings.output) {
+        terminal.warning("MindStudio Insight opens no files below a path with quotes, brackets or shell characters");
+    }
     let library_directory = libraries::library_directory()?;
     let recorder = library_directory.join(RECORDER);
     warn_about_trust(&recorder, terminal);
     tell_unfinished(&settings.output, terminal);
+    let preload = PreloadPath::new(&recorder)?;
+    terminal.information(format!("recording into {}", quoted_path(&settings.output)));
 
     let recording = Recording {
         run_id: fresh_run_id(),
@@ -36,7 +44,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         settings,
     };
     let signals = SignalGate::close();
-    let job = match launch::launch(program, &recorder, &recording, &signals) {
+    let job = match launch::launch(program, preload.path(), &recording, &signals) {
         Ok(job) => job,
         Err(error) => {
             terminal.error(error.message);
@@ -44,7 +52,13 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         }
     };
     let end = wait_for_job(&job, &signals);
-    finish_run(&recording, terminal);
+    signals.open(farewell(&recording.settings, terminal));
+    let all_ended = finish_run(&recording, terminal);
+    if all_ended {
+        drop(preload)
+    } else {
+        preload.keep()
+    }
     match end {
         JobEnd::Exited(status) => Ok(status),
         JobEnd::Killed(signal) => die_by(signal),
@@ -54,9 +68,14 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
 fn warn_about_trust(recorder: &Path, terminal: &Terminal) {
     // SAFETY: plain system call.
     if unsafe { libc::geteuid() } == 0 {
-        terminal.information("running as root: file owners and permissions are not checked");
-    } else if let Ok(Some(reason)) = libraries::distrust_reason(recorder) {
-        terminal.warning(format!("the library '{}' {reason}", recorder.display()));
+        terminal.warning("running as root: owners and permissions of files are not checked; use a common user");
+        return;
+    }
+    let directory = recorder.parent().unwrap_or(Path::new("/"));
+    for (kind, path) in [("library", recorder), ("library directory", directory)] {
+        if let Ok(Some(reason)) = libraries::distrust_reason(path) {
+            terminal.warning(format!("the {kind} {} {reason}", quoted_path(path)));
+        }
     }
 }
 
@@ -66,33 +85,49 @@ fn tell_unfinished(output: &Path, terminal: &Terminal) {
     let unfinished = recordings.iter().filter(|recording| !recording.is_finished() && !recording.is_running());
     let count = unfinished.count();
     if count > 0 {
-        let shown = output.display();
-        terminal.warning(format!("{count} recordings in '{shown}' have no results yet: msmemscope recover '{shown}'"));
+        let (program, shown) = (terminal.program_name(), quoted_path(output));
+        let recordings = if count == 1 { "1 recording has" } else { &format!("{count} recordings have") };
+        terminal.warning(format!("{recordings} no results yet: {program} recover {shown}"));
     }
 }
 
+/// What to tell if a signal ends us while results are being written.
+fn farewell(settings: &Settings, terminal: &Terminal) -> CString {
+    let (program, output) = (terminal.program_name(), quoted_path(&settings.output));
+    let text = format!("\n[{program}] stopped; the recording is kept, for its results: {program} recover {output}\n");
+    CString::new(text).unwrap_or_default()
+}
+
 /// Writes the results of every process of the run that has ended and names those still running.
-fn finish_run(recording: &Recording, terminal: &Terminal) {
+/// Returns whether none is.
+fn finish_run(recording: &Recording, terminal: &Terminal) -> bool {
     let output = &recording.settings.output;
     let (running, ended): (Vec<_>, Vec<_>) =
         recordings_of_run(output, recording.run_id).into_iter().partition(RecordingDirectory::is_running);
-    let failures = finish_all(&ended, &SettingsChange::default(), terminal);
+    let reports = finish_all(&ended, &SettingsChange::default(), terminal);
+    if !reports.is_empty() {
+        terminal.block(&summary::render(&reports));
+    }
+    let program = terminal.program_name();
     for process in &running {
         terminal.warning(format!(
-            "process {} of the job still runs; when it has ended: msmemscope finish '{}'",
+            "process {} of the job still runs; when it has ended: {program} finish {}",
             process.identity.process_id,
-            process.path.display()
+            quoted_path(&process.path)
         ));
     }
-    if failures > 0 {
+    if reports.len() < ended.len() {
         terminal.warning(format!(
-            "the recordings are kept; when the cause is removed: msmemscope recover '{}'",
-            output.display()
+            "the recordings are kept; when the cause is removed: {program} recover {}",
+            quoted_path(output)
         ));
     }
-    if running.is_empty() && ended.is_empty() {
-        terminal.warning("no memory events were seen; 'msmemscope doctor' explains why");
+    if recording.settings.events.collected.is_empty() {
+        terminal.warning("nothing was recorded: --events selects no events");
+    } else if running.is_empty() && ended.is_empty() {
+        terminal.warning(format!("no memory events were seen; '{program} doctor' explains why"));
     }
+    running.is_empty()
 }
 
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC, the same for all processes of the run.

@@ -1,71 +1,150 @@
-//! The table at the end of a run: per device and pool what it took, what is left, what is missing.
+//! The report at the end of a run: per device and pool what it took, what is left, what is missing.
+//!
+//! A few processes are shown one by one; of many, one line each and the totals.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use msmemscope_event::LossReason;
+use msmemscope_event::{Device, LossReason, Pool};
+use msmemscope_output::WrittenFile;
 use msmemscope_timeline::{PoolSummary, Summary};
 use msmemscope_trace::Completeness;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::units::{bytes, count, seconds};
+use crate::shell::quoted_path;
+use crate::units::{bytes, count, seconds, short_count};
 
-/// Widest table; a terminal nobody has enlarged.
-const WIDTH: u16 = 80;
 /// A line under the header, nothing else.
 const TABLE_STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+/// Up to this many processes are shown one by one.
+const FEW_PROCESSES: usize = 3;
+/// Most lines of one kind in a report on many processes.
+const MOST_LINES: usize = 20;
 
 /// What became of one recorded process.
-pub struct ProcessReport<'a> {
+#[derive(Clone, Debug)]
+pub struct ProcessReport {
     /// Its directory.
-    pub directory: &'a Path,
+    pub directory: PathBuf,
     /// What it was called as.
     pub command: String,
     /// What its events say.
-    pub summary: &'a Summary,
+    pub summary: Summary,
     /// What is missing from its trace.
-    pub completeness: &'a Completeness,
+    pub completeness: Completeness,
     /// Files written.
-    pub files: &'a [PathBuf],
+    pub files: Vec<WrittenFile>,
+    /// Remarks of those who finished it.
+    pub notes: Vec<String>,
+}
+
+/// The report on all processes of a run.
+pub fn render(reports: &[ProcessReport]) -> String {
+    if reports.len() <= FEW_PROCESSES {
+        let blocks: Vec<String> = reports.iter().map(render_process).collect();
+        return blocks.join("\n");
+    }
+    render_many(reports)
 }
 
 /// The report on one process: a heading, the table of pools, losses and files.
-pub fn render(report: &ProcessReport<'_>) -> String {
-    let summary = report.summary;
+fn render_process(report: &ProcessReport) -> String {
+    let summary = &report.summary;
     let mut text = String::new();
-    let duration_ns = summary.last_timestamp_ns.saturating_sub(summary.first_timestamp_ns);
-    let _ = writeln!(
-        text,
-        "Process {}: {} ({} events in {}{})",
-        summary.process_id,
-        shortened(&report.command, 40),
-        count(report.completeness.records),
-        seconds(duration_ns),
-        if summary.steps > 0 { format!(", {} steps", summary.steps) } else { String::new() },
-    );
+    let steps = match summary.steps {
+        0 => String::new(),
+        1 => ", 1 step".to_owned(),
+        steps => format!(", {} steps", count(steps)),
+    };
+    let numbers = format!(" ({} events in {}{steps})", short_count(events(summary)), seconds(duration_ns(summary)));
+    let heading = format!("Process {}: ", summary.process_id);
+    let room = 80usize.saturating_sub(heading.len() + numbers.len()).max(16);
+    let _ = writeln!(text, "{heading}{}{numbers}", shortened(&report.command, room));
     if summary.pools.is_empty() {
         text.push_str("No memory events.\n");
     } else {
         let _ = writeln!(text, "{}", pool_table(&summary.pools));
     }
-    for line in missing(report.completeness, summary) {
+    for line in missing(&report.completeness, summary) {
         let _ = writeln!(text, "Missing: {line}");
     }
-    let _ = writeln!(text, "Results in {}", report.directory.display());
-    for file in report.files {
-        let shown = file.strip_prefix(report.directory).unwrap_or(file);
-        let size_bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        let _ = writeln!(text, "  {} ({})", shown.display(), bytes(size_bytes));
+    for note in &report.notes {
+        let _ = writeln!(text, "Note: {note}");
+    }
+    let _ = writeln!(text, "Results in {}", quoted_path(&report.directory));
+    for file in &report.files {
+        let shown = file.path.strip_prefix(&report.directory).unwrap_or(&file.path);
+        let _ = writeln!(text, "  {} ({} rows, {})", shown.display(), count(file.rows), bytes(file.size_bytes));
     }
     text
 }
 
+/// One line per process, then totals.
+fn render_many(reports: &[ProcessReport]) -> String {
+    let events = reports.iter().map(|report| events(&report.summary)).sum();
+    let mut text = format!("{} processes recorded ({} events)\n", count(reports.len() as u64), count(events));
+    let _ = writeln!(text, "{}", process_table(&reports[..reports.len().min(MOST_LINES)]));
+    if reports.len() > MOST_LINES {
+        let _ = writeln!(text, "... and {} more processes", reports.len() - MOST_LINES);
+    }
+    text.push_str("\nAll processes together; peaks are those of the process that took most:\n");
+    let _ = writeln!(text, "{}", pool_table(&totals(reports)));
+    let remarks: Vec<String> = reports
+        .iter()
+        .flat_map(|report| {
+            let process = report.summary.process_id;
+            let missing = missing(&report.completeness, &report.summary);
+            let missing = missing.into_iter().map(move |line| format!("Missing of process {process}: {line}"));
+            missing.chain(report.notes.iter().map(move |note| format!("Note on process {process}: {note}")))
+        })
+        .collect();
+    for remark in remarks.iter().take(MOST_LINES) {
+        let _ = writeln!(text, "{remark}");
+    }
+    if remarks.len() > MOST_LINES {
+        let _ = writeln!(text, "... and {} more remarks ('info' shows all)", remarks.len() - MOST_LINES);
+    }
+    let parent = reports[0].directory.parent().unwrap_or(Path::new("/"));
+    let files: Vec<&WrittenFile> = reports.iter().flat_map(|report| &report.files).collect();
+    let size_bytes = files.iter().map(|file| file.size_bytes).sum();
+    let _ = writeln!(
+        text,
+        "Results in {}: {} directories with {} files ({})",
+        quoted_path(parent),
+        count(reports.len() as u64),
+        count(files.len() as u64),
+        bytes(size_bytes)
+    );
+    text
+}
+
+/// Everything that happened, shown or not.
+pub fn events(summary: &Summary) -> u64 {
+    summary.events_shown + summary.events_hidden
+}
+
+fn duration_ns(summary: &Summary) -> u64 {
+    summary.last_timestamp_ns.saturating_sub(summary.first_timestamp_ns)
+}
+
+fn number(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(TABLE_STYLE).set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table
+}
+
 /// One row per device and pool.
 pub fn pool_table(pools: &[PoolSummary]) -> Table {
-    let mut table = Table::new();
-    table.load_style(TABLE_STYLE).set_width(WIDTH);
-    table.set_header(["Device", "Pool", "Peak", "Reserved", "At end", "Alive", "Allocs", "Frees"]);
-    let number = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = table(&["Device", "Pool", "Peak", "Reserved", "At end", "Alive", "Allocs", "Frees"]);
     for pool in pools {
         let reserved = if pool.peak_total_bytes > 0 { bytes(pool.peak_total_bytes) } else { "-".to_owned() };
         table.add_row([
@@ -74,15 +153,80 @@ pub fn pool_table(pools: &[PoolSummary]) -> Table {
             number(bytes(pool.peak_used_bytes)),
             number(reserved),
             number(bytes(pool.end_used_bytes)),
-            number(count(pool.live_blocks())),
-            number(count(pool.allocations)),
-            number(count(pool.frees)),
+            number(short_count(pool.live_blocks())),
+            number(short_count(pool.allocations)),
+            number(short_count(pool.frees)),
         ]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
+    table
+}
+
+/// One row per process. Memory is that of the driver; the framework pools take theirs from it.
+fn process_table(reports: &[ProcessReport]) -> Table {
+    let mut table = table(&["Process", "Devices", "Events", "Steps", "Peak", "At end", "Command"]);
+    for report in reports {
+        let summary = &report.summary;
+        let driver = || summary.pools.iter().filter(|pool| pool.pool == Pool::Hal);
+        table.add_row([
+            number(summary.process_id.to_string()),
+            Cell::new(device_list(&summary.pools)),
+            number(short_count(events(summary))),
+            number(short_count(summary.steps)),
+            number(bytes(driver().map(|pool| pool.peak_used_bytes).sum())),
+            number(bytes(driver().map(|pool| pool.end_used_bytes).sum())),
+            Cell::new(shortened(&report.command, 22)),
+        ]);
     }
     table
+}
+
+/// Device numbers as ranges: `0-3,7`.
+fn device_list(pools: &[PoolSummary]) -> String {
+    let mut numbers: Vec<u16> = pools
+        .iter()
+        .filter_map(|pool| match pool.device {
+            Device::Npu(number) => Some(number),
+            _ => None,
+        })
+        .collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let mut ranges: Vec<(u16, u16)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    let shown: Vec<String> = ranges
+        .iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    if shown.is_empty() { "-".to_owned() } else { shortened(&shown.join(","), 11) }
+}
+
+/// The pools of all processes: counts added up, peaks of the process that took most.
+fn totals(reports: &[ProcessReport]) -> Vec<PoolSummary> {
+    let mut totals: BTreeMap<(Pool, Device), PoolSummary> = BTreeMap::new();
+    for pool in reports.iter().flat_map(|report| &report.summary.pools) {
+        match totals.get_mut(&(pool.pool, pool.device)) {
+            None => {
+                totals.insert((pool.pool, pool.device), pool.clone());
+            }
+            Some(total) => {
+                total.peak_used_bytes = total.peak_used_bytes.max(pool.peak_used_bytes);
+                total.peak_total_bytes = total.peak_total_bytes.max(pool.peak_total_bytes);
+                total.end_used_bytes += pool.end_used_bytes;
+                total.end_total_bytes += pool.end_total_bytes;
+                total.allocations += pool.allocations;
+                total.frees += pool.frees;
+                total.allocated_bytes += pool.allocated_bytes;
+                total.residual_blocks += pool.residual_blocks;
+                total.clamped_frees += pool.clamped_frees;
+            }
+        }
+    }
+    totals.into_values().collect()
 }
 
 /// Everything that is not in the results, one line each.
@@ -108,15 +252,30 @@ pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// A text cut in the middle, so that begin and end stay readable.
+/// A text on one line, cut in the middle so that begin and end stay readable. Chinese characters take
+/// two columns.
 fn shortened(text: &str, longest: usize) -> String {
-    let characters: Vec<char> =
-        text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
-    if characters.len() <= longest {
-        return characters.into_iter().collect();
+    let text = text.replace(char::is_control, " ");
+    if text.width() <= longest {
+        return text;
     }
     let half = (longest - 3) / 2;
-    let front: String = characters[..longest - 3 - half].iter().collect();
-    let back: String = characters[characters.len() - half..].iter().collect();
-    format!("{front}...{back}")
+    let front = fitting(text.chars(), longest - 3 - half);
+    let back = fitting(text.chars().rev(), half);
+    format!("{front}...{}", back.chars().rev().collect::<String>())
 }
+
+/// As many characters as fit into `columns`.
+fn fitting(characters: impl Iterator<Item = char>, columns: usize) -> String {
+    let mut left = columns;
+    let fits = |character: &char| {
+        let width = character.width().unwrap_or(0);
+        let fits = width <= left;
+        left = left.saturating_sub(width);
+        fits
+    };
+    characters.take_while(fits).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,11 @@ impl Terminal {
         Self { level, ..self }
     }
 
+    /// What users call this program.
+    pub fn program_name(&self) -> &'static str {
+        self.variant.program_name()
+    }
+
     /// Something failed.
     pub fn error(&self, message: impl std::fmt::Display) {
         self.line("31;1", "Error: ", &message);
@@ -52,7 +57,7 @@ impl Terminal {
     }
 
     fn line(&self, colour: &str, kind: &str, message: &dyn std::fmt::Display) {
-        let program = self.variant.program_name();
+        let program = self.program_name();
         let text = if self.colour && !colour.is_empty() {
             format!("[{program}] \x1b[{colour}m{kind}\x1b[0m{message}\n")
         } else {

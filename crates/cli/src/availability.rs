@@ -1,0 +1,41 @@
+//! Options that are understood but cannot be served, one line each: their feature is not in this
+//! version yet, or it needs the Python package.
+//!
+//! Remove a line here when its feature lands.
+
+use msmemscope_config::{AnalysisSet, EventSet, LevelSet, Settings};
+
+/// What the user asked for and will not get.
+pub fn missing_features(settings: &Settings, has_python_package: bool) -> Vec<&'static str> {
+    let written = settings.events.written;
+    let without_package = |asked: bool| asked && !has_python_package;
+    let wanted = [
+        (settings.watch.is_some(), "--watch: memory blocks are not watched in this version"),
+        (
+            settings.call_stacks.python_depth.is_some(),
+            "--call-stack=python: Python stacks are not recorded in this version",
+        ),
+        (settings.level.contains(LevelSet::KERNEL), "--level=kernel: kernels are not recorded in this version"),
+        (
+            without_package(written.contains(EventSet::TRACEBACK)),
+            "--events=traceback: needs the Python package, which is not installed here",
+        ),
+        (
+            without_package(written.contains(EventSet::ACCESS)),
+            "--events=access: needs the Python package, which is not installed here",
+        ),
+        (
+            without_package(settings.devices.cpu),
+            "--device=cpu: CPU tensors need the Python package, which is not installed here",
+        ),
+        (
+            settings.analysis.contains(AnalysisSet::INEFFICIENT),
+            "--analysis=inefficient: this version only records what the analysis needs",
+        ),
+        (
+            settings.analysis.contains(AnalysisSet::OOM),
+            "--analysis=oom: this version only records failed allocations, without the blocks around them",
+        ),
+    ];
+    wanted.into_iter().filter(|(asked, _)| *asked).map(|(_, text)| text).collect()
+}

@@ -1,0 +1,91 @@
+//! The log beside the results: what the recorder said in the job, and what finishing has to say.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use msmemscope_config::{LogLevel, Settings};
+use msmemscope_event::Severity;
+use msmemscope_output::log::{self, RecorderMessage};
+use msmemscope_output::{WrittenFile, files};
+
+use crate::summary::{ProcessReport, missing};
+
+/// Writes the log of a process, from the level of the settings on, and adds it to the files of its
+/// report. Nothing is written if there is nothing to say.
+pub fn write(process: &mut ProcessReport, mut messages: Vec<RecorderMessage>, settings: &Settings) {
+    messages.extend(remarks(process));
+    let program = settings.variant.program_name();
+    let directory = process.directory.join(format!("{program}_logs"));
+    let least = severity(settings.log_level);
+    let rows = messages.iter().filter(|message| message.severity >= least).count() as u64;
+    let first_second = files::now_seconds();
+    for second in first_second..first_second + 60 {
+        let path = directory.join(format!("{program}_{}.log", files::local_timestamp(second)));
+        match log::write(&path, &messages, least) {
+            Ok(true) => {
+                let size_bytes = path.metadata().map_or(0, |metadata| metadata.len());
+                process.files.push(WrittenFile { path, rows, size_bytes });
+                return;
+            }
+            Ok(false) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                process.notes.push(format!("cannot write {}: {error}", path.display()));
+                return;
+            }
+        }
+    }
+}
+
+fn severity(level: LogLevel) -> Severity {
+    match level {
+        LogLevel::Debug => Severity::Debug,
+        LogLevel::Info => Severity::Information,
+        LogLevel::Warn => Severity::Warning,
+        LogLevel::Error => Severity::Error,
+    }
+}
+
+/// What finishing found out, as lines of the log.
+fn remarks(process: &ProcessReport) -> Vec<RecorderMessage> {
+    let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+    let line = |severity, text| RecorderMessage { timestamp_ns: now_ns, severity, text };
+    let summary = &process.summary;
+    let mut lines = vec![line(
+        Severity::Information,
+        format!("Recorded process {}: {}", summary.process_id, process.command.replace(char::is_control, " ")),
+    )];
+    for file in &process.files {
+        let text = format!("Wrote {} ({} rows)", file.path.display(), file.rows);
+        lines.push(line(Severity::Information, text));
+    }
+    for pool in &summary.pools {
+        let text = format!(
+            "{} on device {}: {} bytes in use at the peak, {} bytes in {} blocks at the end",
+            pool.pool.title(),
+            pool.device,
+            pool.peak_used_bytes,
+            pool.end_used_bytes,
+            pool.live_blocks()
+        );
+        lines.push(line(Severity::Debug, text));
+    }
+    for text in missing(&process.completeness, summary) {
+        lines.push(line(Severity::Warning, format!("Missing: {text}")));
+    }
+    if summary.failed_allocations > 0 {
+        lines.push(line(Severity::Warning, format!("The driver refused {} allocations", summary.failed_allocations)));
+    }
+    if summary.failed_frees > 0 {
+        lines.push(line(Severity::Warning, format!("The driver refused {} frees", summary.failed_frees)));
+    }
+    if summary.nested_steps > 0 {
+        let text = format!("{} 'step start' ranges inside an open step do not count", summary.nested_steps);
+        lines.push(line(Severity::Warning, text));
+    }
+    if summary.steps_of_other_source > 0 {
+        let text = format!("{} steps of a second source (mstx or API) do not count", summary.steps_of_other_source);
+        lines.push(line(Severity::Warning, text));
+    }
+    lines.extend(process.notes.iter().map(|note| line(Severity::Warning, note.clone())));
+    lines
+}

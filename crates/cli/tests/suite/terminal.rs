@@ -1,0 +1,97 @@
+//! What people see: colours and progress on a terminal only, `info`, `doctor`.
+
+use std::ffi::OsStr;
+
+use crate::pseudo_terminal::Session;
+use crate::support::{Bench, assert_success, job, run, stderr, stdout};
+
+#[test]
+fn colour_is_for_terminals_only() {
+    let bench = Bench::new();
+    let piped = run(bench.msmemscope(["--nonsense"]));
+    assert!(!stderr(&piped).contains('\x1b'));
+    let (status, seen) = Session::start(bench.msmemscope(["--nonsense"])).finish();
+    assert_eq!(status.code(), Some(2));
+    assert!(seen.contains("\x1b[31;1mError: \x1b[0m"), "{seen:?}");
+    let mut plain = bench.msmemscope(["--nonsense"]);
+    plain.env("NO_COLOR", "1");
+    assert!(!Session::start(plain).finish().1.contains('\x1b'));
+}
+
+#[test]
+fn large_recordings_show_their_progress_on_a_terminal() {
+    let bench = Bench::new();
+    let mut command = bench.msmemscope(["--data-format=csv,db", "--output"]);
+    command.arg(bench.output()).arg("--").arg(job()).args(["init", "device:0", "loop:200000", "fini"]);
+    let (status, seen) = Session::start(command).finish();
+    assert!(status.success());
+    assert!(seen.contains("writing results") && seen.contains('%'), "{seen:?}");
+    let finish = run(bench.msmemscope([OsStr::new("finish"), bench.output().as_os_str()]));
+    assert!(!stderr(&finish).contains("writing results"), "nobody is watching");
+}
+
+#[test]
+fn info_tells_what_a_recording_contains() {
+    let bench = Bench::new();
+    let script = "init device:0 alloc:1048576 step loop:5 pool:2048 pool:4096 poolfree endstep step endstep fini";
+    assert_success(&bench.record(&["--log-level=error"], script));
+    let recorded = bench.recording();
+    let info = run(bench.msmemscope([OsStr::new("info"), bench.output().as_os_str()]));
+    assert_success(&info);
+    let text = stdout(&info);
+    let mut expected = vec![recorded.0.display().to_string()];
+    expected.push(format!("  Command       {} {script}", job().display()));
+    expected.push(format!("  Process       {} (parent ", recorded.process_id()));
+    expected.push("  State         ended\n".to_owned());
+    expected.push("  Steps         2\n".to_owned());
+    expected.push("  Results       written\n".to_owned());
+    expected.push("0       Driver (HAL)     1.0 MiB         -  1.0 MiB      1       6      5".to_owned());
+    expected.push("0       PyTorch caching  6.0 KiB   6.0 KiB  2.0 KiB      1       2      1".to_owned());
+    for line in expected {
+        assert!(text.contains(&line), "{line}\n---\n{text}");
+    }
+    let nothing = run(bench.msmemscope([OsStr::new("info"), bench.home.path().as_os_str()]));
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(stderr(&nothing).contains("no recording in this directory"));
+}
+
+#[test]
+fn info_says_that_a_process_was_killed_or_still_runs() {
+    let bench = Bench::new();
+    let _ = bench.record(&[], "alloc:1 raise:9");
+    let text = stdout(&run(bench.msmemscope([OsStr::new("info"), bench.output().as_os_str()])));
+    assert!(text.contains("ended without saying so"), "{text}");
+    let mut command = bench.msmemscope([OsStr::new("--output"), bench.path("running").as_os_str()]);
+    let script = format!("{} alloc:1 say:ready sleep:60000", job().display());
+    command.args(["--", "bash", "-c", &script]);
+    let mut session = Session::start(command);
+    session.expect("ready");
+    let text = stdout(&run(bench.msmemscope([OsStr::new("info"), bench.path("running").as_os_str()])));
+    assert!(text.contains("still running") && text.contains("not written yet"), "{text}");
+    let early = run(bench.msmemscope([OsStr::new("finish"), bench.path("running").as_os_str()]));
+    assert_success(&early);
+    session.press("\x03");
+    session.expect("Results in");
+    session.finish();
+    let recorded = crate::support::recordings(&bench.path("running")).remove(0);
+    assert_eq!((recorded.events("MALLOC").len(), recorded.events("FREE").len()), (1, 1), "the early results grew");
+}
+
+#[test]
+fn doctor_explains_what_would_be_missing() {
+    let bench = Bench::new();
+    let fine = run(bench.msmemscope(["doctor", "--", "bash"]));
+    assert_success(&fine);
+    assert!(stdout(&fine).contains("Nothing stands in the way"), "{}", stdout(&fine));
+    let mut command = bench.msmemscope(["doctor", "--", "nonexistent-program"]);
+    command.env_remove("ASCEND_HOME_PATH").env("MSTX_INJECTION_PATH", "/opt/other.so");
+    let look = run(command);
+    assert_eq!(look.status.code(), Some(1));
+    let text = stdout(&look);
+    for cause in ["ASCEND_HOME_PATH is not set", "MSTX_INJECTION_PATH is set", "'nonexistent-program' was not found"] {
+        assert!(text.contains(&format!("LOOK  {cause}")) || text.contains(cause), "{cause}: {text}");
+    }
+    let mut command = bench.msmemscope(["doctor"]);
+    command.env("ASCEND_HOME_PATH", "/nonexistent");
+    assert!(stdout(&run(command)).contains("libms_tools_ext.so is missing"));
+}
