@@ -11,7 +11,7 @@ STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl sta
 TORCH_VENV ?= target/torch-venv
 
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-versions torch-venv \
-	lint bench
+	lint bench test-aarch64
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
+	@echo "make test-aarch64  take stacks in emulated aarch64 programs"
 
 build:
 	$(CARGO) build --release --workspace
@@ -71,3 +72,8 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(AARCH64) $(CARGO) check --workspace --target aarch64-unknown-linux-gnu
+	$(CARGO) check --workspace --target aarch64-unknown-linux-gnu
+
+# Native stacks on the other architecture, emulated.
+test-aarch64:
+	scripts/test-aarch64

@@ -51,14 +51,34 @@ impl Registers {
 }
 
 /// Removes what pointer authentication adds to a return address.
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn strip_authentication(address: u64) -> u64 {
-    if cfg!(target_arch = "aarch64") { address & 0x0000_ffff_ffff_ffff } else { address }
+    address
+}
+
+/// Removes what pointer authentication adds to a return address. Which bits that are depends on the
+/// kernel, so the processor is asked; one that has no such thing takes the instruction for a no-op.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub(crate) fn strip_authentication(address: u64) -> u64 {
+    let mut stripped = address;
+    // SAFETY: xpaclri changes nothing but the link register, which is an operand.
+    unsafe {
+        core::arch::asm!("hint #7", inout("x30") stripped, options(pure, nomem, nostack, preserves_flags));
+    }
+    stripped
 }
 
 /// What the two architectures call their registers in unwind tables, and how the kernel stores them
 /// when it delivers a signal.
 pub(crate) mod architecture {
+    /// Whose extensions unwind tables use: aarch64 says which return addresses are signed.
+    #[cfg(target_arch = "x86_64")]
+    pub const VENDOR: gimli::Vendor = gimli::Vendor::Default;
+    #[cfg(target_arch = "aarch64")]
+    pub const VENDOR: gimli::Vendor = gimli::Vendor::AArch64;
+
     /// Numbers of registers in unwind tables.
     #[cfg(target_arch = "x86_64")]
     pub const FRAME_POINTER: gimli::Register = gimli::X86_64::RBP;

@@ -129,7 +129,7 @@ fn thread_stack() -> Option<(u64, u64)> {
 }
 
 /// Has the kernel copy memory of this process; false if it is not readable.
-fn copy_own_memory(address: u64, piece: &mut [u64]) -> bool {
+pub(crate) fn copy_own_memory(address: u64, piece: &mut [u64]) -> bool {
     static CALL_DENIED: AtomicBool = AtomicBool::new(false);
     let length_bytes = size_of_val(piece);
     if !CALL_DENIED.load(Relaxed) {

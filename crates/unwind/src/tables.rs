@@ -15,7 +15,7 @@ use gimli::{
 use crate::elf::{ProgramHeaders, Section, find_build_id, find_section};
 use crate::expression::{Value, evaluate};
 use crate::registers::architecture::{
-    DEFAULT_RETURN_ADDRESS_OFFSET, FRAME_POINTER, INTERRUPTED_RETURN_ADDRESS_OFFSET, STACK_POINTER,
+    DEFAULT_RETURN_ADDRESS_OFFSET, FRAME_POINTER, INTERRUPTED_RETURN_ADDRESS_OFFSET, STACK_POINTER, VENDOR,
 };
 use crate::rule::{Rule, RuleKind, STORED_WHERE_IT_POINTS};
 
@@ -118,7 +118,8 @@ impl Tables {
 
     fn find_rule(&self, address: u64, exact: bool) -> Option<Rule> {
         let looked_up = if exact { address } else { address.checked_sub(1)? };
-        let frames = EhFrame::new(self.frames.bytes, LittleEndian);
+        let mut frames = EhFrame::new(self.frames.bytes, LittleEndian);
+        frames.set_vendor(VENDOR);
         let bases = BaseAddresses::default()
             .set_eh_frame(self.frames.address)
             .set_eh_frame_hdr(self.index.map_or(0, |index| index.address));

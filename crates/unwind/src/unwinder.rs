@@ -11,9 +11,10 @@ use msmemscope_intern::{Hasher, InternTable, Interned, Key};
 use crate::dynamic_linker::ObjectFinder;
 use crate::modules::{Module, ModuleRegistry};
 use crate::registers::Registers;
+use crate::registers::architecture::SIGNAL_TRAMPOLINE;
 use crate::rule::{ModuleIndex, Rule, RuleKind};
 use crate::rule_table::{RuleTable, rule_key};
-use crate::stack_memory::StackMemory;
+use crate::stack_memory::{StackMemory, copy_own_memory};
 use crate::walk::{Position, Step, step};
 
 /// Most frames a stack may have.
@@ -111,6 +112,15 @@ pub struct Unwinder {
     modules: ModuleRegistry,
     /// The module this code is in, whose innermost frames are not reported.
     own_module: ModuleIndex,
+}
+
+/// What code outside of all modules is: signal trampolines can be told from the rest.
+#[cold]
+fn kind_of_gap(address: u64) -> RuleKind {
+    let mut code = [0_u64; 2];
+    let is_trampoline = copy_own_memory(address, &mut code)
+        && code.iter().flat_map(|word| word.to_le_bytes()).zip(SIGNAL_TRAMPOLINE).all(|(one, other)| one == *other);
+    if is_trampoline { RuleKind::SignalFrame } else { RuleKind::NoInformation }
 }
 
 /// What a stack is recognised by: its frames, and a number that sums up their modules.
@@ -313,7 +323,7 @@ impl Unwinder {
     fn work_out(&self, address: u64, exact: bool, sink: &mut dyn StackSink) -> (Rule, ModuleIndex) {
         let (rule, module) = match self.modules.find_or_load(address, |module| self.report_gone(module, sink)) {
             Some(module) => (module.rule(address, exact), module.index),
-            None => (Rule::plain(RuleKind::NoInformation), GAP),
+            None => (Rule::plain(kind_of_gap(address)), GAP),
         };
         // A gap may be filled by a module that is not known yet, which only a cheap linker would tell.
         if (module != GAP || !self.modules.needs_polling())
