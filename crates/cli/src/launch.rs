@@ -1,4 +1,4 @@
-//! Starts the job: the environment that brings the recorder into it and into all its descendants.
+//! Starts the job, with the environment that brings the recorder into it and into all its descendants.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,7 +20,7 @@ pub struct LaunchError {
 }
 
 /// The value of `LD_PRELOAD`: the recorder first, then whatever the user had.
-pub fn preload_value(recorder: &Path, existing: Option<&OsStr>) -> OsString {
+fn preload_value(recorder: &Path, existing: Option<&OsStr>) -> OsString {
     let mut value = recorder.as_os_str().to_owned();
     if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
         value.push(":");
@@ -29,21 +29,22 @@ pub fn preload_value(recorder: &Path, existing: Option<&OsStr>) -> OsString {
     value
 }
 
-/// Starts the job with the recorder in front. The child handles signals the way we were started.
+/// What brings the recorder into the job and all its descendants.
+pub fn recording_environment(recorder: &Path, recording: &Recording) -> Vec<(OsString, OsString)> {
+    let preload = preload_value(recorder, std::env::var_os("LD_PRELOAD").as_deref());
+    vec![("LD_PRELOAD".into(), preload), (RECORDING_VARIABLE.into(), recording.to_environment().into())]
+}
+
+/// Starts a job with some variables set. The child handles signals the way we were started.
 pub fn launch(
     program: &[OsString],
-    recorder: &Path,
-    recording: &Recording,
+    environment: &[(OsString, OsString)],
     signals: &SignalGate,
 ) -> Result<Child, LaunchError> {
     let name = &program[0];
     let file = program::find(name);
     let mut command = Command::new(file.as_deref().map_or(name.as_os_str(), Path::as_os_str));
-    command
-        .arg0(name)
-        .args(&program[1..])
-        .env("LD_PRELOAD", preload_value(recorder, std::env::var_os("LD_PRELOAD").as_deref()))
-        .env(RECORDING_VARIABLE, recording.to_environment());
+    command.arg0(name).args(&program[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
     let original = signals.original();
     // SAFETY: the closure only makes async-signal-safe system calls.
     unsafe { command.pre_exec(move || original.restore()) };

@@ -18,6 +18,7 @@ mod recordings;
 mod run;
 mod shell;
 mod signals;
+mod standin;
 mod summary;
 mod supervise;
 mod terminal;
@@ -107,6 +108,7 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             let only_unfinished = invocation.command.name == "recover";
             finishing::finish_directories(&invocation.operands, only_unfinished, &invocation.change, terminal)
         }
+        "standin" => standin::run_on_standin(invocation, terminal),
         name => Err(format!("the command '{name}' is not available in this version")),
     }
 }

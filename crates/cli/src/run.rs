@@ -44,7 +44,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         settings,
     };
     let signals = SignalGate::close();
-    let job = match launch::launch(program, preload.path(), &recording, &signals) {
+    let job = match launch::launch(program, &launch::recording_environment(preload.path(), &recording), &signals) {
         Ok(job) => job,
         Err(error) => {
             terminal.error(error.message);

@@ -439,6 +439,32 @@ pub const COMMANDS: &[CommandSpec] = &[
         ..PLAIN
     },
     CommandSpec {
+        name: "standin",
+        operands: "-- <command> [arguments]",
+        operand_count: (1, usize::MAX),
+        summary: "Run a command on the stand-in Ascend device, without a card.",
+        flags: &[
+            FlagSpec {
+                name: "devices",
+                placeholder: Some("<COUNT>"),
+                summary: "Number of cards, 1 to 32. [default: 8]",
+            },
+            FlagSpec { name: "memory", placeholder: Some("<SIZE>"), summary: "Memory of each card. [default: 64GiB]" },
+            FlagSpec { name: "soc", placeholder: Some("<NAME>"), summary: "Name of the chip. [default: Ascend910B1]" },
+            FlagSpec {
+                name: "workspace",
+                placeholder: Some("<SIZE>"),
+                summary: "Workspace every operator asks for. [default: 0]",
+            },
+            FlagSpec {
+                name: "unknown-operators",
+                placeholder: Some("<HOW>"),
+                summary: "What to do about operators it cannot compute: warn, quiet, error. [default: warn]",
+            },
+        ],
+        ..PLAIN
+    },
+    CommandSpec {
         name: "env",
         summary: "Print the variables for recording by hand, for eval.",
         only_alone: true,
