@@ -151,8 +151,8 @@ fn main() {
     make_recording(&other, 1_000_000, 100);
     let start = processor_seconds();
     let mut names = SharedNames::default();
-    let left = profile(&open(&base).expect("a recording").recordings, Level::Operator, None, &mut names, |_| None);
-    let right = profile(&open(&other).expect("a recording").recordings, Level::Operator, None, &mut names, |_| None);
+    let left = profile(&open(&base).expect("a recording").recordings, Level::Operator, None, &mut names);
+    let right = profile(&open(&other).expect("a recording").recordings, Level::Operator, None, &mut names);
     let profiled = processor_seconds();
     let comparison = compare(&left, &right, &names).expect("something to compare");
     println!(
@@ -170,7 +170,7 @@ fn main() {
     let imported = open(&large).expect("a recording");
     let recording = &imported.recordings[0];
     let start = processor_seconds();
-    let plain = analyze(recording, &Questions::default(), None, None, &mut |_, _| {});
+    let plain = analyze(recording, &Questions::default(), None, &mut |_, _| {});
     let plain_seconds = processor_seconds() - start;
     let events = plain.summary.events_shown as f64;
     println!("timeline alone: {:.2} million events/s", events / plain_seconds / 1e6);
@@ -178,7 +178,7 @@ fn main() {
     let owners = Owners::collect(recording);
     println!("owners: {:.2} million events/s", events / (processor_seconds() - start) / 1e6);
     let start = processor_seconds();
-    let answers = analyze(recording, &Questions::all(), Some(&owners), None, &mut |_, _| {});
+    let answers = analyze(recording, &Questions::all(), Some(&owners), &mut |_, _| {});
     let seconds = processor_seconds() - start;
     println!(
         "all questions: {events:.0} events in {seconds:.2} s, {:.2} million events/s, {} leak groups, {:.0} MiB",

@@ -34,7 +34,7 @@ mod peak_window;
 mod pool_use;
 mod small_map;
 
-pub use names::{Frame, Names, RecordingNames, StackResolver};
+pub use names::{Frame, Names, RecordingNames};
 pub use notes::Notes;
 pub use owners::Owners;
 pub use pass::{Answers, OwnerQuestion, Questions, analyze, needs_owners};

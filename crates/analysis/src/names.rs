@@ -1,7 +1,8 @@
 //! How findings get names: texts, frames and owners of a recording.
 
-use msmemscope_event::{StackId, StringId};
+use msmemscope_event::{PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
+use msmemscope_symbols::{Symbols, line_of_instruction};
 use msmemscope_timeline::FactSource;
 use serde::Serialize;
 
@@ -51,41 +52,24 @@ pub trait Names {
     fn row_id(&self, allocation_id: u64) -> u64;
 }
 
-/// Resolves stacks of our own recordings; the import knows those of dump files itself.
-pub trait StackResolver {
-    /// Frames of a Python stack, innermost first.
-    fn python_frames(&self, stack: StackId) -> Vec<Frame>;
-
-    /// Frames of a native stack, innermost first.
-    fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame>;
-}
-
-/// Names of one recording.
+/// Names of one recording. Symbols are looked up when a name is asked for, not before.
 pub struct RecordingNames<'a> {
     recording: &'a Recording,
     owners: Option<&'a Owners>,
-    resolver: Option<&'a dyn StackResolver>,
+    symbols: Symbols<'a>,
 }
 
 impl<'a> RecordingNames<'a> {
-    /// Names of a recording; owners and the resolver matter for our own recordings only.
-    pub fn new(recording: &'a Recording, owners: Option<&'a Owners>, resolver: Option<&'a dyn StackResolver>) -> Self {
-        Self { recording, owners, resolver }
+    /// Names of a recording. Without owners those that the file itself states are used.
+    pub fn new(recording: &'a Recording, owners: Option<&'a Owners>) -> Self {
+        let symbols = Symbols::new(recording.definitions(), recording.wall_offset_ns());
+        Self { recording, owners, symbols }
     }
+}
 
-    fn defined_python_frames(&self, stack: StackId) -> Vec<Frame> {
-        let definitions = self.recording.definitions();
-        let frames = definitions.python_stack(stack).unwrap_or_default();
-        frames
-            .iter()
-            .filter_map(|frame| definitions.code(frame.code))
-            .map(|code| Frame {
-                function: definitions.string(code.name).into_owned(),
-                file: definitions.string(code.file).into_owned(),
-                line: code.first_line,
-            })
-            .collect()
-    }
+/// Lines of a stack whose frames the file states as text.
+fn stated_frames(text: &str) -> Vec<Frame> {
+    text.lines().map(|line| Frame { function: line.trim().to_owned(), ..Frame::default() }).collect()
 }
 
 impl Names for RecordingNames<'_> {
@@ -94,18 +78,43 @@ impl Names for RecordingNames<'_> {
     }
 
     fn python_frames(&self, stack: StackId) -> Vec<Frame> {
-        match (self.recording, self.resolver) {
-            (Recording::Trace { .. }, Some(resolver)) => resolver.python_frames(stack),
-            _ => self.defined_python_frames(stack),
-        }
+        let definitions = self.recording.definitions();
+        let frames = definitions.python_stack(stack).unwrap_or_default();
+        let named = |frame: &PythonFrame| {
+            let code = definitions.code(frame.code)?;
+            let line =
+                line_of_instruction(code.python_version, &code.line_table, code.first_line, frame.instruction_offset);
+            Some(Frame {
+                function: definitions.string(code.name).into_owned(),
+                file: definitions.string(code.file).into_owned(),
+                line: line.unwrap_or(code.first_line),
+            })
+        };
+        frames.iter().filter_map(named).collect()
     }
 
     fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame> {
         if let Some(text) = self.recording.stated_stack(stack) {
-            let frame = |line: &str| Frame { function: line.trim().to_owned(), ..Frame::default() };
-            return text.lines().map(frame).collect();
+            return stated_frames(text);
         }
-        self.resolver.map_or_else(Vec::new, |resolver| resolver.native_frames(stack, timestamp_ns))
+        let monotonic_ns = timestamp_ns.wrapping_sub(self.recording.wall_offset_ns() as u64);
+        let addresses = self.recording.definitions().native_stack(stack).unwrap_or_default();
+        let mut frames = Vec::new();
+        for &address in addresses {
+            let frame = self.symbols.native_frame(address, monotonic_ns);
+            let library = frame.module_path.unwrap_or_default();
+            let functions = frame.place.as_ref().map_or(&[][..], |place| &place.functions);
+            if functions.is_empty() {
+                frames.push(Frame { function: format!("{address:#x}"), file: library, line: 0 });
+                continue;
+            }
+            frames.extend(functions.iter().map(|function| Frame {
+                function: function.name.clone().unwrap_or_else(|| format!("+{:#x}", frame.file_address)),
+                file: function.file.clone().unwrap_or_else(|| library.clone()),
+                line: function.line.unwrap_or(0),
+            }));
+        }
+        frames
     }
 
     fn owner(&self, allocation_id: u64) -> Option<&str> {

@@ -12,7 +12,7 @@ use crate::fragmentation::{Fragmentation, FragmentationReport};
 use crate::inefficient::{Inefficient, InefficientReport, InefficientSettings};
 use crate::leaks::{LeakReport, Leaks};
 use crate::marks::{MarkLeakReport, MarkLeaks, MarkSettings};
-use crate::names::{Names, RecordingNames, StackResolver};
+use crate::names::{Names, RecordingNames};
 use crate::notes::Notes;
 use crate::out_of_memory::{OutOfMemory, OutOfMemoryReport};
 use crate::owners::Owners;
@@ -239,10 +239,9 @@ pub fn analyze(
     recording: &Recording,
     questions: &Questions,
     owners: Option<&Owners>,
-    resolver: Option<&dyn StackResolver>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Answers {
-    let names = RecordingNames::new(recording, owners, resolver);
+    let names = RecordingNames::new(recording, owners);
     // Blocks alive at the end must stay alive: a closing free would hide them.
     let settings = TimelineSettings {
         process_ended: false,

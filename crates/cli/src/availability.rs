@@ -3,7 +3,7 @@
 //!
 //! Remove a line here when its feature lands.
 
-use msmemscope_config::{AnalysisSet, EventSet, LevelSet, Settings};
+use msmemscope_config::{EventSet, LevelSet, Settings};
 
 /// What the user asked for and will not get.
 pub fn missing_features(settings: &Settings, has_python_package: bool) -> Vec<&'static str> {
@@ -27,14 +27,6 @@ pub fn missing_features(settings: &Settings, has_python_package: bool) -> Vec<&'
         (
             without_package(settings.devices.cpu),
             "--device=cpu: CPU tensors need the Python package, which is not installed here",
-        ),
-        (
-            settings.analysis.contains(AnalysisSet::INEFFICIENT),
-            "--analysis=inefficient: this version only records what the analysis needs",
-        ),
-        (
-            settings.analysis.contains(AnalysisSet::OOM),
-            "--analysis=oom: this version only records failed allocations, without the blocks around them",
         ),
     ];
     wanted.into_iter().filter(|(asked, _)| *asked).map(|(_, text)| text).collect()

@@ -2,35 +2,49 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use msmemscope_config::{CollectMode, EventSet, Recording, Settings, SettingsChange, Variant, config_json};
+use msmemscope_analysis::{Answers, Owners};
+use msmemscope_config::{
+    AnalysisSet, CollectMode, EventSet, Recording, Settings, SettingsChange, Variant, config_json,
+};
 use msmemscope_event::ProcessInfoKey;
+use msmemscope_import::Recording as Process;
 use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish};
 use msmemscope_timeline::{DeviceFilter, EventKinds, TimelineSettings};
 use msmemscope_trace::Trace;
 
+use crate::analyzing::{self, FoundNotes};
 use crate::log_file;
+use crate::progress::Bar;
 use crate::recordings::{RecordingDirectory, recordings_in};
 use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
 use crate::{FAILURE, Outcome, print};
 
-/// Recordings with fewer records are finished before a bar could be read.
-const RECORDS_WORTH_A_BAR: u64 = 200_000;
-
 /// Finishes one recording and reports on it.
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
-    let trace = Trace::open(&recording.trace_path())
-        .map_err(|error| format!("{}: {error}", recording.trace_path().display()))?;
+    let path = recording.trace_path();
+    let trace = Trace::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     let (settings, command) = recorded_settings(&trace, change);
+    let process = Process::Trace { trace: Box::new(trace), path };
+    let Process::Trace { trace, .. } = &process else { unreachable!("made above") };
     let wanted = settings.call_stacks;
-    let stacks = SymbolStacks::new(&trace, wanted.native_depth.is_some(), wanted.python_depth.is_some());
+    let stacks = SymbolStacks::new(trace, wanted.native_depth.is_some(), wanted.python_depth.is_some());
     let mut options = options(&settings, !recording.is_running());
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);
+    }
+    let (answers, owners) = find(&process, &settings);
+    let wants_owners = settings.analysis.contains(AnalysisSet::DECOMPOSE);
+    let findings = answers.as_ref().map_or(String::new(), |answers| analyzing::render(answers, false));
+    let has_alarm = answers.as_ref().is_some_and(analyzing::has_alarm);
+    let block_notes = FoundNotes {
+        owners: owners.filter(|_| wants_owners),
+        notes: answers.map(|answers| answers.notes).unwrap_or_default(),
+    };
+    if wants_owners || !block_notes.notes.is_empty() {
+        options.notes = Some(&block_notes);
     }
     let report = finish_with_bar(&recording.path, &options)?;
     write_config(&recording.path, &settings);
@@ -46,9 +60,21 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         completeness: report.completeness,
         files: report.files,
         notes,
+        findings,
+        has_alarm,
     };
     log_file::write(&mut process, report.messages, &settings);
     Ok(process)
+}
+
+/// Answers the questions of the settings, unless they switch all of them off.
+fn find(process: &Process, settings: &Settings) -> (Option<Answers>, Option<Owners>) {
+    if settings.analysis.is_empty() {
+        return (None, None);
+    }
+    let questions = analyzing::questions(settings.analysis, usize::from(settings.oom_block_count));
+    let (answers, owners) = analyzing::ask(process, &questions);
+    (Some(answers), owners)
 }
 
 /// Finishes recordings one after the other; errors go to the terminal.
@@ -125,30 +151,14 @@ fn options<'a>(settings: &Settings, process_ended: bool) -> FinishOptions<'a> {
         },
         prefix: settings.variant.dump_name().trim_end_matches("_dump"),
         program: settings.variant.program_name(),
-        owners: settings.analysis.contains(msmemscope_config::AnalysisSet::DECOMPOSE),
+        owners: settings.analysis.contains(AnalysisSet::DECOMPOSE),
         ..FinishOptions::default()
     }
 }
 
 fn finish_with_bar(directory: &Path, options: &FinishOptions<'_>) -> Result<FinishReport, String> {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    let mut last_position = 0;
-    let report = finish(directory, options, &mut |done, total| {
-        if bar.is_hidden() && total >= RECORDS_WORTH_A_BAR && bar.length().is_none() {
-            let style = ProgressStyle::with_template("[msmemscope] writing results {bar:30} {percent:>3} %  {eta}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.set_length(total);
-            // Draws only if standard error is a terminal.
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            bar.enable_steady_tick(Duration::from_millis(200));
-        }
-        if done >= last_position + 10_000 {
-            last_position = done;
-            bar.set_position(done);
-        }
-    });
-    bar.finish_and_clear();
-    report.map_err(|error| error.to_string())
+    let mut bar = Bar::new("writing results");
+    finish(directory, options, &mut |done, total| bar.show(done, total)).map_err(|error| error.to_string())
 }
 
 /// Writes the settings beside the results, as earlier versions did. Not being able to is no reason to

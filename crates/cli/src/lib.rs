@@ -3,7 +3,9 @@
 //! With a program in front all our text goes to standard error and the exit status is the job's;
 //! offline commands print their results to standard output. Our own errors exit with status 2.
 
+mod analyzing;
 mod availability;
+mod comparing;
 mod doctor;
 mod environment;
 mod finishing;
@@ -14,6 +16,7 @@ mod log_file;
 mod output_directory;
 mod preload;
 mod program;
+mod progress;
 mod recordings;
 mod run;
 mod shell;
@@ -75,7 +78,13 @@ fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
             }
             run::run_job(settings, &program, &terminal)
         }
-        Command::Compare { .. } => Err("comparing recordings is not available in this version".to_owned()),
+        Command::Compare { settings, inputs, notes, as_json } => {
+            let terminal = terminal.with_level(settings.log_level);
+            for note in notes {
+                terminal.warning(note);
+            }
+            comparing::compare_inputs(&settings, &inputs, as_json, &terminal)
+        }
         Command::Other(invocation) => {
             let level = invocation.change.log_level.unwrap_or(LogLevel::default());
             offline(&invocation, &terminal.with_level(level))
@@ -104,6 +113,8 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             Ok(u8::from(!all_fine))
         }
         "info" => information::show(&invocation.operands),
+        "analyze" => analyzing::analyze_paths(invocation, terminal),
+        "check" => analyzing::check_paths(invocation, terminal),
         "finish" | "recover" => {
             let only_unfinished = invocation.command.name == "recover";
             finishing::finish_directories(&invocation.operands, only_unfinished, &invocation.change, terminal)

@@ -38,6 +38,10 @@ pub struct ProcessReport {
     pub files: Vec<WrittenFile>,
     /// Remarks of those who finished it.
     pub notes: Vec<String>,
+    /// What the analyses found, as text.
+    pub findings: String,
+    /// Whether that is something to worry about: a leak, or memory that ran out.
+    pub has_alarm: bool,
 }
 
 /// The report on all processes of a run.
@@ -78,6 +82,9 @@ fn render_process(report: &ProcessReport) -> String {
         let shown = file.path.strip_prefix(&report.directory).unwrap_or(&file.path);
         let _ = writeln!(text, "  {} ({} rows, {})", shown.display(), count(file.rows), bytes(file.size_bytes));
     }
+    if !report.findings.is_empty() {
+        let _ = write!(text, "\n{}", report.findings);
+    }
     text
 }
 
@@ -117,6 +124,18 @@ fn render_many(reports: &[ProcessReport]) -> String {
         count(files.len() as u64),
         bytes(size_bytes)
     );
+    let alarms: Vec<&ProcessReport> = reports.iter().filter(|report| report.has_alarm).collect();
+    for report in alarms.iter().take(FEW_PROCESSES) {
+        let _ = write!(text, "\nProcess {}:\n{}", report.summary.process_id, report.findings);
+    }
+    if alarms.len() > FEW_PROCESSES {
+        let _ = writeln!(
+            text,
+            "\n... and findings in {} more processes: msmemscope analyze {}",
+            alarms.len() - FEW_PROCESSES,
+            quoted_path(parent)
+        );
+    }
     text
 }
 

@@ -31,8 +31,10 @@ pub enum Command {
     Compare {
         /// The settings.
         settings: Settings,
-        /// The base and the other recording.
+        /// The base and the other recording; the same twice to compare two steps of one.
         inputs: [PathBuf; 2],
+        /// Whether the summary is wanted as JSON.
+        as_json: bool,
         /// What the user should be told first.
         notes: Vec<Note>,
     },
@@ -321,12 +323,14 @@ impl Parser {
                 let mut paths = self.operands.into_iter().map(PathBuf::from);
                 match (paths.next(), paths.next()) {
                     (Some(base), Some(other)) => [base, other],
+                    (Some(only), None) if self.change.steps.is_some() => [only.clone(), only],
                     _ => return Err(UsageError::CompareWithoutInput),
                 }
             }
         };
         let (settings, notes) = self.change.apply_to(&Settings::defaults(self.variant));
-        Ok(Command::Compare { settings, inputs, notes })
+        let as_json = self.flags.iter().any(|(flag, _)| *flag == "json");
+        Ok(Command::Compare { settings, inputs, as_json, notes })
     }
 }
 

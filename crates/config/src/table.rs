@@ -373,6 +373,9 @@ const PLAIN: CommandSpec = CommandSpec {
     only_alone: false,
 };
 
+/// Results as data; for every command whose results are worth it.
+const JSON: FlagSpec = FlagSpec { name: "json", placeholder: None, summary: "Print the results as JSON." };
+
 /// The command that `msmemscope <program>` stands for.
 pub(crate) const RUN: &str = "run";
 /// The command that `--compare` stands for.
@@ -402,10 +405,75 @@ pub const COMMANDS: &[CommandSpec] = &[
     },
     CommandSpec {
         name: COMPARE,
-        operands: "<BASE> <OTHER>",
-        operand_count: (2, 2),
-        summary: "Compare the memory of two recordings.",
-        options: &[OptionId::Level, OptionId::Output, OptionId::Input],
+        operands: "<BASE> [<OTHER>]",
+        operand_count: (1, 2),
+        summary: "Compare the memory of two recordings, or of two steps of one with --steps.",
+        options: &[OptionId::Level, OptionId::Steps, OptionId::Output, OptionId::Input],
+        flags: &[JSON],
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "analyze",
+        operands: "<DIR|FILE>...",
+        operand_count: (1, usize::MAX),
+        summary: "Find leaks, owners, inefficient use and more in recordings, csv or db files.",
+        options: &[OptionId::Analysis],
+        flags: &[
+            JSON,
+            FlagSpec {
+                name: "marks",
+                placeholder: Some("<TEXT>"),
+                summary: "Only look for memory allocated between the first two of three marks with this text and not \
+                          freed before the third.",
+            },
+            FlagSpec {
+                name: "mark-index",
+                placeholder: Some("<N>"),
+                summary: "Which mark with this text is the first of the three, counted from 0.",
+            },
+            FlagSpec {
+                name: "step",
+                placeholder: Some("<N>"),
+                summary: "Show the owners of memory at the end of this step, too.",
+            },
+            FlagSpec {
+                name: "min-size",
+                placeholder: Some("<SIZE>"),
+                summary: "Leave smaller blocks out of the search for inefficient use.",
+            },
+            FlagSpec {
+                name: "idle-threshold",
+                placeholder: Some("<N>"),
+                summary: "Operators between two uses after which a block counts as idle; 3000 by default.",
+            },
+            FlagSpec {
+                name: "annotate",
+                placeholder: None,
+                summary: "Write inefficient_type into the rows of the csv or db files.",
+            },
+        ],
+        ..PLAIN
+    },
+    CommandSpec {
+        name: "check",
+        operands: "<DIR|FILE>...",
+        operand_count: (1, usize::MAX),
+        summary: "Check limits for automatic tests; exit status 1 if one is broken.",
+        flags: &[
+            JSON,
+            FlagSpec {
+                name: "max-peak",
+                placeholder: Some("<SIZE>"),
+                summary: "Most bytes any pool on an NPU may use at once, such as 20GiB.",
+            },
+            FlagSpec { name: "no-leaks", placeholder: None, summary: "Nothing may leak." },
+            FlagSpec { name: "max-leaks", placeholder: Some("<SIZE>"), summary: "Most bytes that may leak." },
+            FlagSpec {
+                name: "max-inefficient",
+                placeholder: Some("<PERCENT>"),
+                summary: "Largest part of a peak that inefficient use may cost, such as 5%.",
+            },
+        ],
         ..PLAIN
     },
     CommandSpec {

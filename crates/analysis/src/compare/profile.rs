@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::Level;
 use crate::decompose::Decomposition;
 use crate::fluctuation::is_framework_pool;
-use crate::names::{Names, RecordingNames, Site, SiteText, StackResolver};
+use crate::names::{Names, RecordingNames, Site, SiteText};
 use crate::owners::Owners;
 use crate::situation::{BlockChange, LiveBlock, Situation};
 
@@ -133,13 +133,7 @@ impl Profile {
 }
 
 /// Makes the profile of all processes of one input.
-pub fn profile(
-    recordings: &[Recording],
-    level: Level,
-    step: Option<u64>,
-    names: &mut SharedNames,
-    resolver: impl Fn(&Recording) -> Option<Box<dyn StackResolver>>,
-) -> Profile {
+pub fn profile(recordings: &[Recording], level: Level, step: Option<u64>, names: &mut SharedNames) -> Profile {
     let mut profile = Profile {
         level,
         step,
@@ -151,8 +145,7 @@ pub fn profile(
     };
     for recording in recordings {
         let owners = matches!(recording, Recording::Trace { .. }).then(|| Owners::collect(recording));
-        let resolver = resolver(recording);
-        let recording_names = RecordingNames::new(recording, owners.as_ref(), resolver.as_deref());
+        let recording_names = RecordingNames::new(recording, owners.as_ref());
         let settings = TimelineSettings {
             process_ended: false,
             step_source: detect_step_source(recording),

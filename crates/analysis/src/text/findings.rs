@@ -1,6 +1,6 @@
 //! Owners, inefficiency, out of memory and fragmentation as text.
 
-use super::{Align, Table, bytes, fit};
+use super::{Align, Table, bytes, fit, push_wrapped};
 use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
 use crate::fragmentation::{FragmentationReport, PoolSample};
 use crate::inefficient::{Finding, FindingKind, InefficientReport, Tally};
@@ -73,8 +73,10 @@ fn push_nodes(table: &mut Table, nodes: &[OwnerNode], depth: usize, whole: u64, 
 /// The report of inefficient use.
 pub fn inefficient(report: &InefficientReport) -> String {
     if report.accesses == 0 {
-        return "No accesses were recorded, so unused memory cannot be told. Record with --analysis=inefficient.\n"
-            .to_owned();
+        let mut text = String::new();
+        let reason = "No accesses were recorded, so unused memory cannot be told. Record with --analysis=inefficient.";
+        push_wrapped(&mut text, reason, "");
+        return text;
     }
     let mut text = String::new();
     let mut table = Table::new(&[("kind", Align::Left), ("blocks", Align::Right), ("bytes", Align::Right)]);
@@ -89,14 +91,16 @@ pub fn inefficient(report: &InefficientReport) -> String {
     row("never used", report.never_used);
     text.push_str(&format!("Inefficient memory over {} operators:\n{}\n", report.operators, table.render()));
     for peak in report.peaks.iter().filter(|peak| peak.peak_if_fixed_bytes < peak.peak_bytes) {
-        text.push_str(&format!(
-            "Without early allocation and late deallocation the peak of {} on device {}\nwould fall from {} to {} ({}).\n\n",
+        let potential = format!(
+            "Without early allocation and late deallocation the peak of {} on device {} would fall from {} to {} ({}).",
             peak.pool.title(),
             peak.device,
             bytes(peak.peak_bytes),
             bytes(peak.peak_if_fixed_bytes),
             percent(peak.peak_bytes - peak.peak_if_fixed_bytes, peak.peak_bytes)
-        ));
+        );
+        push_wrapped(&mut text, &potential, "");
+        text.push('\n');
     }
     if report.findings.is_empty() {
         text.push_str("Nothing worth changing was found.\n");
@@ -236,26 +240,6 @@ fn push_blocks(text: &mut String, title: &str, blocks: &[ListedBlock]) {
     text.push_str(&format!("\n{title}:\n{}", table.render()));
 }
 
-/// Adds a text broken into lines that fit.
-fn push_wrapped(text: &mut String, line: &str, indent: &str) {
-    let mut length = 0;
-    for word in line.split(' ') {
-        if length == 0 || length + 1 + word.len() > super::WIDTH {
-            if length > 0 {
-                text.push('\n');
-            }
-            text.push_str(indent);
-            length = indent.len();
-        } else {
-            text.push(' ');
-            length += 1;
-        }
-        text.push_str(word);
-        length += word.len();
-    }
-    text.push('\n');
-}
-
 /// The report of fragmentation.
 pub fn fragmentation(report: &FragmentationReport) -> String {
     if report.pools.is_empty() {
@@ -291,13 +275,15 @@ pub fn fragmentation(report: &FragmentationReport) -> String {
         row("end", &pool.at_end);
         text.push_str(&table.render());
         let avoidable = pool.at_peak_reserved.reserved_bytes.saturating_sub(pool.at_peak_used.used_bytes);
-        text.push_str(&format!(
-            "  The pool held at most {}, its blocks never needed more than {}: {} ({}) is\n  overhead of the pool.\n\n",
+        let overhead = format!(
+            "The pool held at most {}, its blocks never needed more than {}: {} ({}) is overhead of the pool.",
             bytes(pool.at_peak_reserved.reserved_bytes),
             bytes(pool.at_peak_used.used_bytes),
             bytes(avoidable),
             percent(avoidable, pool.at_peak_reserved.reserved_bytes)
-        ));
+        );
+        push_wrapped(&mut text, &overhead, "  ");
+        text.push('\n');
     }
     text
 }

@@ -28,7 +28,8 @@ pub fn leaks(report: &LeakReport) -> String {
         push_device(&mut text, report, device);
     }
     if report.leaks.is_empty() && report.after_finalize.is_empty() {
-        text.push_str(&nothing_found(report));
+        super::push_wrapped(&mut text, &nothing_found(report), "");
+        text.push('\n');
     }
     push_sites(&mut text, "Call sites that keep more memory with every step:", &report.leaks);
     push_sites(&mut text, "Driver memory alive after aclFinalize:", &report.after_finalize);
@@ -42,18 +43,20 @@ pub fn leaks(report: &LeakReport) -> String {
 
 fn nothing_found(report: &LeakReport) -> String {
     match (report.steps, report.driver) {
-        (0, DriverVerdict::NotKnown) => "No steps were marked and aclFinalize was not seen, so leaks cannot be told from \
-                                         memory that is still needed.\nMark steps with mstx ranges named \"step start\" \
-                                         or with msmemscope.step().\n"
-            .to_owned(),
+        (0, DriverVerdict::NotKnown) => {
+            "No steps were marked and aclFinalize was not seen, so leaks cannot be told from \
+                                         memory that is still needed. Mark steps with mstx ranges named \"step start\" \
+                                         or with msmemscope.step()."
+                .to_owned()
+        }
         (0, _) => "No driver memory is alive after aclFinalize. Mark steps with mstx ranges named \"step start\" or \
-                   with msmemscope.step() to find leaks in framework pools.\n"
+                   with msmemscope.step() to find leaks in framework pools."
             .to_owned(),
         (steps, _) if report.too_few_steps() => format!(
             "No leaks found, but {steps} step(s) are too few to be sure: a leak shows when {LEAK_STEPS} steps after the \
-             first have left memory behind.\n"
+             first have left memory behind."
         ),
-        (steps, _) => format!("No leaks found in {steps} steps.\n"),
+        (steps, _) => format!("No leaks found in {steps} steps."),
     }
 }
 

@@ -70,6 +70,26 @@ pub fn fit(text: &str, width: usize) -> String {
     format!("..{tail}")
 }
 
+/// Adds a text broken into lines that fit.
+pub(crate) fn push_wrapped(text: &mut String, line: &str, indent: &str) {
+    let mut length = 0;
+    for word in line.split(' ') {
+        if length == 0 || length + 1 + word.len() > WIDTH {
+            if length > 0 {
+                text.push('\n');
+            }
+            text.push_str(indent);
+            length = indent.len();
+        } else {
+            text.push(' ');
+            length += 1;
+        }
+        text.push_str(word);
+        length += word.len();
+    }
+    text.push('\n');
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

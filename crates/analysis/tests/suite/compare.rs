@@ -17,8 +17,8 @@ fn compare_steps(
     level: Level,
 ) -> Result<(Comparison, String), CompareError> {
     let mut names = SharedNames::default();
-    let left = profile(&base.0.recordings, level, base.1, &mut names, |_| None);
-    let right = profile(&other.0.recordings, level, other.1, &mut names, |_| None);
+    let left = profile(&base.0.recordings, level, base.1, &mut names);
+    let right = profile(&other.0.recordings, level, other.1, &mut names);
     let comparison = compare(&left, &right, &names)?;
     let mut csv = Vec::new();
     write_csv(&comparison, &names, &mut csv).unwrap();

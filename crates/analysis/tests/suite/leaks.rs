@@ -170,7 +170,9 @@ fn driver_memory_without_steps_is_judged_after_finalize() {
     let mut dump = Dump::new();
     dump.malloc("HAL", 0x1000, 1 << 20).malloc("HAL", 0x80_0000, 4096).free("HAL", 0x80_0000);
     assert_eq!(leaks_of(&dump).driver, DriverVerdict::NotKnown);
-    assert!(text::leaks(&leaks_of(&dump)).starts_with("No steps were marked and aclFinalize was not seen"));
+    let text = text::leaks(&leaks_of(&dump));
+    assert!(text.starts_with("No steps were marked and aclFinalize was not seen"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     dump.system("ACL_FINI");
     let report = leaks_of(&dump);
     assert_eq!(report.driver, DriverVerdict::AfterFinalize);

@@ -151,5 +151,7 @@ fn fragmentation_over_steps() {
     assert_eq!((gaps.gap_bytes >> 20, gaps.largest_gap_bytes >> 20, gaps.segments), (6, 4, 1));
     assert_eq!((pool.at_peak_used.used_bytes >> 20, pool.at_peak_reserved.reserved_bytes >> 20), (8, 10));
     assert_eq!((pool.at_end.used_bytes, pool.most_idle.idle_bytes() >> 20), (0, 10));
-    assert!(text::fragmentation(&report).contains("overhead of the pool"));
+    let text = text::fragmentation(&report);
+    assert!(text.replace("\n ", "").contains("overhead of the pool"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }

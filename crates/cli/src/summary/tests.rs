@@ -36,7 +36,10 @@ fn report(process_id: u32, command: &str, pools: Vec<PoolSummary>, records: u64)
         ..Summary::default()
     };
     let completeness = Completeness { closed: true, ..Completeness::default() };
-    ProcessReport { directory, command: command.to_owned(), summary, completeness, files: vec![file], notes: vec![] }
+    let command = command.to_owned();
+    let findings = String::new();
+    let (files, notes) = (vec![file], vec![]);
+    ProcessReport { directory, command, summary, completeness, files, notes, findings, has_alarm: false }
 }
 
 fn assert_golden(name: &str, text: &str) {

@@ -121,7 +121,7 @@ fn comparison_in_all_its_forms() {
         &["compare", "/a", "/b"],
         &["compare", "--input=/a,/b"],
     ] {
-        let Ok(Command::Compare { settings, inputs, notes }) = parse_text(arguments) else {
+        let Ok(Command::Compare { settings, inputs, notes, .. }) = parse_text(arguments) else {
             panic!("{arguments:?}");
         };
         assert_eq!(inputs, [PathBuf::from("/a"), PathBuf::from("/b")], "{arguments:?}");

@@ -1,0 +1,242 @@
+//! `analyze` and `check`, and the findings at the end of a run.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use msmemscope_analysis::annotate::{RowNotes, annotate};
+use msmemscope_analysis::check::{Rules, check};
+use msmemscope_analysis::inefficient::InefficientSettings;
+use msmemscope_analysis::marks::MarkSettings;
+use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, needs_owners, text};
+use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
+use msmemscope_import::{Imported, Recording, open_several};
+use msmemscope_output::BlockNotes;
+
+use crate::progress::Bar;
+use crate::terminal::Terminal;
+use crate::{Outcome, print};
+
+/// Exit status of a check that found a rule broken.
+const RULE_BROKEN: u8 = 1;
+
+/// Questions that belong to the analyses a user chose. Whether memory ran out is always looked at.
+pub fn questions(chosen: AnalysisSet, listed_blocks: usize) -> Questions {
+    let leaks = chosen.contains(AnalysisSet::LEAKS);
+    Questions {
+        leaks,
+        fluctuation: leaks,
+        owners: chosen.contains(AnalysisSet::DECOMPOSE).then(OwnerQuestion::default),
+        inefficient: chosen.contains(AnalysisSet::INEFFICIENT).then(InefficientSettings::default),
+        out_of_memory: Some(listed_blocks),
+        ..Questions::default()
+    }
+}
+
+/// Asks about one process.
+pub fn ask(recording: &Recording, questions: &Questions) -> (Answers, Option<Owners>) {
+    let owners = needs_owners(questions, recording).then(|| Owners::collect(recording));
+    let mut bar = Bar::new("analysing");
+    let answers = analyze(recording, questions, owners.as_ref(), &mut |done, total| bar.show(done, total));
+    (answers, owners)
+}
+
+/// The answers as text. An out-of-memory report comes only if memory ran out, unless `all` is wanted.
+pub fn render(answers: &Answers, all: bool) -> String {
+    let mut parts = Vec::new();
+    if let Some(report) = answers.out_of_memory.as_ref().filter(|report| all || report.failures > 0) {
+        parts.push(text::out_of_memory(report));
+    }
+    if let Some(report) = &answers.leaks {
+        parts.push(text::leaks(report));
+    }
+    if let Some(pools) = &answers.fluctuation {
+        parts.push(text::fluctuation(pools));
+    }
+    if let Some(report) = &answers.marks {
+        parts.push(text::marks(report));
+    }
+    if let Some(report) = &answers.owners {
+        parts.push(text::owners(report));
+    }
+    if let Some(report) = &answers.inefficient {
+        parts.push(text::inefficient(report));
+    }
+    if let Some(report) = &answers.fragmentation {
+        parts.push(text::fragmentation(report));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+/// Whether something was found that a user must not miss.
+pub fn has_alarm(answers: &Answers) -> bool {
+    answers.leaks.as_ref().is_some_and(|leaks| leaks.leaked_bytes() > 0)
+        || answers.out_of_memory.as_ref().is_some_and(|report| report.failures > 0)
+}
+
+/// What rows of files should say about blocks.
+pub struct FoundNotes {
+    /// Owners, if they were asked for.
+    pub owners: Option<Owners>,
+    /// Inefficient use.
+    pub notes: Notes,
+}
+
+impl BlockNotes for FoundNotes {
+    fn owner(&self, allocation_id: u64) -> Option<&str> {
+        self.owners.as_ref()?.owner(allocation_id)
+    }
+
+    fn inefficiency(&self, allocation_id: u64) -> Option<&str> {
+        self.notes.inefficiency(allocation_id)
+    }
+}
+
+/// `analyze <path>...`
+pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
+    let paths: Vec<PathBuf> = invocation.operands.iter().map(PathBuf::from).collect();
+    let imported = open_all(&paths, terminal)?;
+    let questions = asked_questions(invocation)?;
+    let wants_annotation = invocation.has_flag("annotate");
+    if wants_annotation && questions.inefficient.is_none() {
+        return Err("--annotate needs --analysis=inefficient".to_owned());
+    }
+    let mut all_answers = Vec::new();
+    let mut row_notes = RowNotes::default();
+    for recording in &imported.recordings {
+        let (answers, _) = ask(recording, &questions);
+        row_notes.add(recording, &answers.notes);
+        all_answers.push(answers);
+    }
+    if wants_annotation {
+        annotate_files(&paths, &imported, &row_notes)?;
+    }
+    if invocation.has_flag("json") {
+        return print_json(&serde_json::json!({ "processes": all_answers }));
+    }
+    let mut report = String::new();
+    for answers in &all_answers {
+        let asked_for_failures = invocation.change.analysis.is_some_and(|set| set.contains(AnalysisSet::OOM));
+        report.push_str(&heading(answers, all_answers.len()));
+        report.push_str(&render(answers, asked_for_failures));
+        report.push('\n');
+    }
+    print(report.as_bytes())
+}
+
+fn heading(answers: &Answers, processes: usize) -> String {
+    match processes {
+        1 => String::new(),
+        _ => format!("Process {}\n", answers.process_id),
+    }
+}
+
+/// Questions of an `analyze` command: those that were named, else all.
+fn asked_questions(invocation: &Invocation) -> Result<Questions, String> {
+    let listed_blocks = usize::from(invocation.change.oom_block_count.unwrap_or(10));
+    let mut asked = match invocation.change.analysis {
+        Some(chosen) => {
+            let mut asked = questions(chosen, listed_blocks);
+            asked.out_of_memory = asked.out_of_memory.filter(|_| chosen.contains(AnalysisSet::OOM));
+            asked
+        }
+        None => Questions { out_of_memory: Some(listed_blocks), ..Questions::all() },
+    };
+    if let Some(message) = invocation.flag_value("marks") {
+        let message = message.to_string_lossy().into_owned();
+        if message.trim().is_empty() {
+            return Err("--marks needs the text of the marks".to_owned());
+        }
+        let start_index = number(invocation, "mark-index")?.unwrap_or(0);
+        asked = Questions { marks: Some(MarkSettings { message, start_index }), ..Questions::default() };
+    }
+    if let Some(step) = number(invocation, "step")? {
+        asked.owners = Some(OwnerQuestion { step: Some(step) });
+    }
+    if let Some(settings) = &mut asked.inefficient {
+        settings.idle_threshold = number(invocation, "idle-threshold")?.unwrap_or(settings.idle_threshold);
+        settings.minimum_size_bytes = size(invocation, "min-size")?.unwrap_or(0);
+        if settings.idle_threshold == 0 {
+            return Err("--idle-threshold must be larger than 0".to_owned());
+        }
+    }
+    Ok(asked)
+}
+
+fn number(invocation: &Invocation, name: &str) -> Result<Option<u64>, String> {
+    let parse = |value: &OsStr| {
+        let text = value.to_string_lossy();
+        text.parse().map_err(|_| format!("--{name} must be a whole number, not '{text}'"))
+    };
+    invocation.flag_value(name).map(parse).transpose()
+}
+
+fn size(invocation: &Invocation, name: &str) -> Result<Option<u64>, String> {
+    let parse = |value: &OsStr| {
+        let text = value.to_string_lossy();
+        size_bytes(&text).ok_or_else(|| format!("--{name} must be a size such as 20GiB, not '{text}'"))
+    };
+    invocation.flag_value(name).map(parse).transpose()
+}
+
+/// Opens inputs and tells what of them could not be used.
+pub fn open_all(paths: &[PathBuf], terminal: &Terminal) -> Result<Imported, String> {
+    let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+    let imported = open_several(&paths).map_err(|error| error.to_string())?;
+    if let Some(notice) = imported.report.notice() {
+        terminal.warning(notice);
+    }
+    Ok(imported)
+}
+
+fn annotate_files(paths: &[PathBuf], imported: &Imported, notes: &RowNotes) -> Result<(), String> {
+    if imported.recordings.iter().any(|recording| matches!(recording, Recording::Trace { .. })) {
+        return Err(
+            "--annotate needs csv or db files; recordings get their attributes when they are finished".to_owned()
+        );
+    }
+    if let Some(directory) = paths.iter().find(|path| path.is_dir()) {
+        return Err(format!("--annotate needs files, not the directory '{}'", directory.display()));
+    }
+    paths.iter().try_for_each(|path| annotate(path, notes).map_err(|error| error.to_string()))
+}
+
+/// `check <path>...`
+pub fn check_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
+    let percent = |value: &OsStr| {
+        let text = value.to_string_lossy().into_owned();
+        let digits = text.strip_suffix('%').unwrap_or(&text);
+        let share = digits.trim().parse::<f64>().ok().filter(|share| (0.0..=100.0).contains(share));
+        share.map(|share| share / 100.0).ok_or_else(|| format!("--max-inefficient must be a percentage, not '{text}'"))
+    };
+    let no_leaks = invocation.has_flag("no-leaks").then_some(0);
+    let rules = Rules {
+        maximum_peak_bytes: size(invocation, "max-peak")?,
+        maximum_leaked_bytes: size(invocation, "max-leaks")?.or(no_leaks),
+        maximum_inefficient_share: invocation.flag_value("max-inefficient").map(percent).transpose()?,
+    };
+    if rules.is_empty() {
+        return Err("nothing to check: give --max-peak, --no-leaks, --max-leaks or --max-inefficient".to_owned());
+    }
+    let paths: Vec<PathBuf> = invocation.operands.iter().map(|path: &OsString| PathBuf::from(path)).collect();
+    let imported = open_all(&paths, terminal)?;
+    let questions = rules.questions();
+    let answers: Vec<Answers> = imported.recordings.iter().map(|recording| ask(recording, &questions).0).collect();
+    let results = check(&answers, &rules);
+    let status = if results.iter().all(|result| result.passed) { 0 } else { RULE_BROKEN };
+    if invocation.has_flag("json") {
+        print_json(&serde_json::json!({ "passed": status == 0, "rules": results }))?;
+        return Ok(status);
+    }
+    let mut report = String::new();
+    for result in &results {
+        let verdict = if result.passed { "passed" } else { "FAILED" };
+        report.push_str(&format!("{verdict}  {}: {}\n", result.rule, result.verdict));
+    }
+    print(report.as_bytes())?;
+    Ok(status)
+}
+
+pub(crate) fn print_json(value: &serde_json::Value) -> Outcome {
+    print(format!("{value:#}\n").as_bytes())
+}

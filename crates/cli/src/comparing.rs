@@ -1,0 +1,65 @@
+//! `compare` and `--compare`: two recordings or two steps.
+
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use msmemscope_analysis::compare::{Comparison, Level, SharedNames, compare, profile, write_csv};
+use msmemscope_analysis::text;
+use msmemscope_config::{LevelSet, Settings};
+use msmemscope_output::files::{FILE_MODE, create_directories, create_new, local_timestamp, now_seconds};
+
+use crate::analyzing::{open_all, print_json};
+use crate::terminal::Terminal;
+use crate::{Outcome, print};
+
+/// How often another second is tried for the name of the result.
+const NAME_ATTEMPTS: i64 = 60;
+
+/// Compares two inputs, writes all rows to a file and prints a summary.
+pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], as_json: bool, terminal: &Terminal) -> Outcome {
+    let level = match settings.level {
+        LevelSet::OP => Level::Operator,
+        LevelSet::KERNEL => Level::Kernel,
+        _ => return Err("--level: a comparison needs one level, op or kernel".to_owned()),
+    };
+    let steps: [Option<u64>; 2] = match settings.steps[..] {
+        [] => [None, None],
+        [step] => [Some(u64::from(step)); 2],
+        [base, other] => [Some(u64::from(base)), Some(u64::from(other))],
+        _ => return Err("--steps: a comparison takes one or two steps".to_owned()),
+    };
+    let mut names = SharedNames::default();
+    let mut side = |index: usize| {
+        let imported = open_all(&inputs[index..=index], terminal)?;
+        Ok::<_, String>(profile(&imported.recordings, level, steps[index], &mut names))
+    };
+    let (base, other) = (side(0)?, side(1)?);
+    let comparison = compare(&base, &other, &names).map_err(|error| error.to_string())?;
+    let current = std::env::current_dir().map_err(|error| format!("the working directory is gone: {error}"))?;
+    let path = write(&comparison, &names, &settings.absolute_output(&current).join("compare"))?;
+    if as_json {
+        let value = serde_json::json!({ "comparison": comparison, "file": path });
+        return print_json(&value);
+    }
+    let summary = format!("{}Rows in {}\n", text::comparison(&comparison), path.display());
+    print(summary.as_bytes())
+}
+
+/// Writes the rows to a new file; if its name is taken, the time moves on one second.
+fn write(comparison: &Comparison, names: &SharedNames, directory: &Path) -> Result<PathBuf, String> {
+    let failed = |error: std::io::Error| format!("cannot write to '{}': {error}", directory.display());
+    create_directories(directory).map_err(failed)?;
+    let now = now_seconds();
+    for attempt in 0..NAME_ATTEMPTS {
+        let path = directory.join(format!("memory_compare_{}.csv", local_timestamp(now + attempt)));
+        match create_new(&path, FILE_MODE) {
+            Ok(file) => {
+                write_csv(comparison, names, &mut BufWriter::new(file)).map_err(failed)?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(format!("too many results of this minute in '{}'", directory.display()))
+}
