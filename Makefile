@@ -10,8 +10,11 @@ STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl sta
 	standin-op-compiler standin-dcmi standin-opapi
 TORCH_VENV ?= target/torch-venv
 
+PYTHON ?= python3
+VENV := target/venv
+
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-versions torch-venv \
-	lint bench test-aarch64
+	lint bench test-aarch64 wheel python test-python test-wheel
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
@@ -22,6 +25,9 @@ help:
 	@echo "make test-torch    the real torch_npu on the stand-in device"
 	@echo "make test-versions Python stacks with every CPython that can be had, other releases of torch_npu"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
+	@echo "make test-python   the Python package, without any framework"
+	@echo "make test-wheel    install the wheel into a fresh environment and use it"
+	@echo "make wheel         build the Python wheel, with the program and the libraries, into dist"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
 	@echo "make test-aarch64  take stacks in emulated aarch64 programs"
@@ -36,13 +42,29 @@ standin:
 demo: build standin
 	@scripts/demo
 
+# Makes python/ importable: the extension module, the libraries and the program go into the package.
+python: build
+	scripts/python-package $(RELEASE)
+
+# Tools for building and testing the Python package.
+$(VENV)/ready: scripts/python-requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet -r scripts/python-requirements.txt
+	touch $@
+
+wheel: python $(VENV)/ready
+	mkdir -p target/wheel.data/scripts
+	install -m 755 packaging/msmemscope target/wheel.data/scripts/msmemscope
+	install -m 755 packaging/msmemscope target/wheel.data/scripts/msleaks
+	$(VENV)/bin/maturin build --release --out dist
+
 demo-torch: build standin torch-venv
 	scripts/standin-run $(RELEASE)/msmemscope -- $(TORCH_VENV)/bin/python examples/gpt.py
 
 test: test-fast test-torch
 
 # The tests run the release libraries inside C programs, on the stand-in device.
-test-fast: lint build standin
+test-fast: lint build standin test-python
 	$(CARGO) test --workspace
 	$(MAKE) test-budget
 
@@ -64,6 +86,15 @@ test-versions: build standin
 bench: build
 	python3 bench/run.py
 	python3 bench/finish.py
+
+test-python: python standin $(VENV)/ready
+	$(VENV)/bin/ruff check python tests/python
+	$(VENV)/bin/ruff format --check python tests/python
+	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m pytest
+
+test-wheel: wheel
+	scripts/test-wheel
 
 test-standin: standin
 	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-compute -p standin-testing

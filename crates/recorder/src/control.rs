@@ -97,8 +97,7 @@ unsafe extern "C" fn configure(text: Region) -> i32 {
             let Ok(value) = std::str::from_utf8(text) else { return libc::EINVAL };
             let Ok(recording) = Recording::from_environment(value) else { return libc::EINVAL };
             settings::replace(recording);
-            process::note_settings();
-            0
+            process::follow_settings().err().unwrap_or(0)
         })
     })
 }
@@ -123,7 +122,7 @@ unsafe extern "C" fn plan(plan: *mut CollectionPlan) {
 unsafe extern "C" fn process_directory(buffer: *mut u8, capacity: usize) -> usize {
     use std::os::unix::ffi::OsStrExt;
     let Some(process) = process::existing() else { return 0 };
-    let path = process.directory.as_os_str().as_bytes();
+    let path = process.directory().as_os_str().as_bytes();
     if path.len() <= capacity && !buffer.is_null() {
         // SAFETY: the caller's buffer has the room.
         unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), buffer, path.len()) };
@@ -298,7 +297,10 @@ unsafe extern "C" fn message(severity: u32, text: Region) {
 unsafe extern "C" fn patch_imports() -> u64 {
     guarded(0, || {
         let known = lookup::HOOKS.iter().filter(|hook| hook.real.address().is_some());
-        known.map(|hook| import_tables::redirect(hook.real.name(), hook.replacement.cast()) as u64).sum()
+        let changed: usize = known.map(|hook| import_tables::redirect(hook.real.name(), hook.replacement.cast())).sum();
+        // Libraries that look functions up by name have the C library's `dlsym`, which comes before ours.
+        let dlsym = lookup::dlsym as unsafe extern "C" fn();
+        (changed + import_tables::redirect(c"dlsym", dlsym as *const c_void)) as u64
     })
 }
 

@@ -57,8 +57,8 @@ pub struct Process {
     pub generation: u64,
     /// The file.
     pub trace: TraceFile,
-    /// The directory it is in.
-    pub directory: PathBuf,
+    /// The directory it is in. Replaced ones stay where they are: somebody may be reading them.
+    directory: AtomicPtr<PathBuf>,
     adoption: Box<[AdoptionSlot]>,
     live: LiveChunks,
 }
@@ -178,14 +178,14 @@ impl Process {
         let process = Box::new(Process {
             generation,
             trace,
-            directory,
+            directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
             adoption: (0..ADOPTION_SLOTS).map(|_| AdoptionSlot::empty()).collect(),
             live: LiveChunks::new(),
         });
         let mut chunk = match process.fresh_chunk(process_id, clock::monotonic_ns()) {
             Ok(chunk) => chunk,
             Err(reason) => {
-                remove(&process.directory);
+                remove(process.directory());
                 return Err(reason);
             }
         };
@@ -203,6 +203,32 @@ impl Process {
         Ok(process)
     }
 
+    /// The directory the recording is in.
+    pub fn directory(&self) -> &Path {
+        // SAFETY: always a path, and never freed.
+        unsafe { &*self.directory.load(Ordering::Acquire) }
+    }
+
+    /// Moves the recording to where the settings want it now. They can change as long as recording has
+    /// not begun, but what is alive may have been noted before that.
+    fn move_to(&self, output: &Path) -> Result<(), i32> {
+        let before = self.directory();
+        let process_id = std::process::id();
+        make_directories(output)?;
+        let directory = make_process_directory(process_id, output)?;
+        let moved = c_path(directory.join(TRACE_FILE_NAME).as_os_str()).and_then(|path| self.trace.move_to(path));
+        if let Err(errno) = moved {
+            remove(&directory);
+            return Err(errno);
+        }
+        self.directory.store(Box::into_raw(Box::new(directory)), Ordering::Release);
+        remove(before);
+        if let Some(parent) = before.parent() {
+            remove_if_empty(parent);
+        }
+        Ok(())
+    }
+
     /// Appends to a chunk that no thread owns yet; takes another one when it is full.
     fn append(&self, chunk: &mut Chunk, fact: &Fact<'_>) {
         let now_ns = clock::monotonic_ns();
@@ -215,7 +241,7 @@ impl Process {
     }
 
     fn fresh_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, LossReason> {
-        self.trace.allocate_chunk(thread_id, monotonic_ns).map_err(|error| failed(error, &self.directory))
+        self.trace.allocate_chunk(thread_id, monotonic_ns).map_err(|error| failed(error, self.directory()))
     }
 
     /// A chunk for a thread: that of a thread that has ended, else a new one.
@@ -294,13 +320,20 @@ impl Process {
     }
 }
 
-/// Writes down the settings again after they changed.
-pub fn note_settings() {
-    if existing().is_some() {
-        let settings = settings::recording().to_environment();
-        let text = &settings.as_bytes()[..settings.len().min(LARGEST_TEXT_BYTES)];
-        thread::record_now(&Fact::ProcessInfo { key: ProcessInfoKey::Settings, text });
+/// Follows settings that changed: moves the recording if it belongs elsewhere now, and writes them down.
+pub fn follow_settings() -> Result<(), i32> {
+    let Some(process) = existing() else { return Ok(()) };
+    let output = settings::output_directory();
+    let prefix = format!("{}_", settings::recording().settings.variant.program_name());
+    let directory = process.directory();
+    let has_name = directory.file_name().is_some_and(|name| name.as_bytes().starts_with(prefix.as_bytes()));
+    if directory.parent() != Some(&output) || !has_name {
+        process.move_to(&output)?;
     }
+    let settings = settings::recording().to_environment();
+    let text = &settings.as_bytes()[..settings.len().min(LARGEST_TEXT_BYTES)];
+    thread::record_now(&Fact::ProcessInfo { key: ProcessInfoKey::Settings, text });
+    Ok(())
 }
 
 /// Says once that frameworks will not report their pools: they do so only if they find this library,
@@ -386,6 +419,13 @@ pub fn remove(directory: &Path) {
             libc::unlink(file.as_ptr());
             libc::rmdir(directory.as_ptr());
         }
+    }
+}
+
+fn remove_if_empty(directory: &Path) {
+    if let Ok(directory) = c_path(directory.as_os_str()) {
+        // SAFETY: a valid path; a directory with anything in it is kept.
+        unsafe { libc::rmdir(directory.as_ptr()) };
     }
 }
 

@@ -9,7 +9,7 @@
 //! reach the file when they are sealed or flushed; the header says so ([`layout::FLAG_BUFFERED`]).
 
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_event::{Fact, LossReason, StackId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -43,7 +43,8 @@ pub enum ChunkError {
 
 /// The trace file of this process.
 pub struct TraceFile {
-    path: CString,
+    /// Replaced paths stay where they are: somebody may be opening them.
+    path: AtomicPtr<CString>,
     header: *mut u8,
     buffered: bool,
     largest_chunk_count: u32,
@@ -210,9 +211,30 @@ impl TraceFile {
         }
         let room_bytes = limit_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
         let largest_chunk_count = u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1);
+        let path = AtomicPtr::new(Box::into_raw(Box::new(path)));
         let file = Self { path, header, buffered, largest_chunk_count, next_chunk: AtomicU32::new(0) };
         file.write_header_if_buffered(&descriptor)?;
         Ok(file)
+    }
+
+    fn path(&self) -> &CStr {
+        // SAFETY: always a path, and never freed.
+        unsafe { &*self.path.load(Ordering::Acquire) }
+    }
+
+    /// Moves the file to another place of the same file system, while records are being written.
+    ///
+    /// The file has both names for a moment, so that no thread finds it missing.
+    pub fn move_to(&self, path: CString) -> Result<(), i32> {
+        let before = self.path();
+        // SAFETY: valid paths.
+        if unsafe { libc::link(before.as_ptr(), path.as_ptr()) } != 0 {
+            return Err(last_errno());
+        }
+        self.path.store(Box::into_raw(Box::new(path)), Ordering::Release);
+        // SAFETY: a valid path.
+        unsafe { libc::unlink(before.as_ptr()) };
+        Ok(())
     }
 
     /// Whether records reach the file only when a chunk is full, flushed or the process ends.
@@ -247,7 +269,7 @@ impl TraceFile {
         self.header_u64(file_offset::CLOSED_MONOTONIC_NS).store(monotonic_ns, Ordering::Relaxed);
         self.header_u32(file_offset::CLOSED).store(1, Ordering::Release);
         if self.buffered
-            && let Ok(descriptor) = Descriptor::open(&self.path, libc::O_RDWR)
+            && let Ok(descriptor) = Descriptor::open(self.path(), libc::O_RDWR)
         {
             let _ = self.write_header_if_buffered(&descriptor);
         }
@@ -270,7 +292,7 @@ impl TraceFile {
             })
             .map_err(|_| ChunkError::SizeLimit)?;
         let offset = layout::chunk_file_offset(index);
-        let descriptor = Descriptor::open(&self.path, libc::O_RDWR).map_err(ChunkError::System)?;
+        let descriptor = Descriptor::open(self.path(), libc::O_RDWR).map_err(ChunkError::System)?;
         descriptor.reserve(offset, CHUNK_BYTES).map_err(ChunkError::System)?;
         let base = if self.buffered { map_anonymous(CHUNK_BYTES) } else { descriptor.map(offset, CHUNK_BYTES) };
         let base = base.map_err(ChunkError::System)?;
@@ -313,7 +335,7 @@ impl TraceFile {
         if !self.buffered {
             return Ok(());
         }
-        let descriptor = Descriptor::open(&self.path, libc::O_RDWR)?;
+        let descriptor = Descriptor::open(self.path(), libc::O_RDWR)?;
         let used_bytes =
             CHUNK_HEADER_BYTES + view.live_u32(chunk_offset::COMMITTED_BYTES).load(Ordering::Acquire) as usize;
         // SAFETY: the chunk is mapped; what is committed does not change any more, and a header that

@@ -1,5 +1,6 @@
-//! `msmemscope`: see the library of this crate.
+//! `msmemscope`, or `msleaks` if it was started under that name: see the library of this crate.
 
 fn main() -> std::process::ExitCode {
-    msmemscope_cli::run(msmemscope_config::Variant::Msmemscope)
+    let name = std::env::args_os().next().unwrap_or_default();
+    msmemscope_cli::run(msmemscope_config::Variant::from_program_name(&name))
 }

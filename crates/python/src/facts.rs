@@ -1,0 +1,154 @@
+//! Single facts for the recorder. Without a recorder they go nowhere.
+
+use std::ffi::{c_int, c_void};
+
+use msmemscope_control::{Region, SnapshotFact};
+use msmemscope_event::{AutogradPhase, Device, PythonCallPhase, Severity};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::session::table;
+
+/// Longest text taken from the user, in bytes.
+const LONGEST_TEXT_BYTES: usize = 4096;
+
+/// Bytes of a text, cut at a character boundary if it is too long.
+fn bounded(text: &str) -> &[u8] {
+    let mut end = text.len().min(LONGEST_TEXT_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text.as_bytes()[..end]
+}
+
+/// The recorder's id of a text; zero without a recorder.
+#[pyfunction]
+pub fn intern(text: &str) -> u32 {
+    let Some(table) = table() else { return 0 };
+    // SAFETY: the text is valid during the call.
+    unsafe { (table.intern)(Region::of(bounded(text))) }
+}
+
+/// The user ended a step; gives its number, zero while not recording.
+#[pyfunction]
+fn step() -> u64 {
+    // SAFETY: no preconditions.
+    table().map_or(0, |table| unsafe { (table.step)() })
+}
+
+/// A message for the recording's log: 0 debug, 1 information, 2 warning, 3 error.
+#[pyfunction]
+fn message(severity: u64, text: &str) {
+    if let Some(table) = table() {
+        // SAFETY: the text is valid during the call.
+        unsafe { (table.message)(Severity::from_code(severity) as u32, Region::of(bounded(text))) };
+    }
+}
+
+/// A pass of automatic differentiation began.
+#[pyfunction]
+fn autograd(is_backward: bool) {
+    if let Some(table) = table() {
+        let phase = if is_backward { AutogradPhase::Backward } else { AutogradPhase::Forward };
+        // SAFETY: no preconditions.
+        unsafe { (table.autograd)(phase as u32, (table.current_device)()) };
+    }
+}
+
+/// The thread entered a labelled region.
+#[pyfunction]
+fn label_push(level: u32, label: u32) {
+    if let Some(table) = table() {
+        // SAFETY: no preconditions.
+        unsafe { (table.label_push)(level, label) };
+    }
+}
+
+/// The thread left it.
+#[pyfunction]
+fn label_pop(level: u32, label: u32) {
+    if let Some(table) = table() {
+        // SAFETY: no preconditions.
+        unsafe { (table.label_pop)(level, label) };
+    }
+}
+
+/// The live block at this address got a label.
+#[pyfunction]
+fn label_address(address: u64, level: u32, label: u32) {
+    if let Some(table) = table() {
+        // SAFETY: the address is only noted.
+        unsafe { (table.label_address)(address, level, label) };
+    }
+}
+
+/// Counters of a framework: device id or nothing for the host, name, and reserved, maximum reserved,
+/// allocated, maximum allocated, total and free bytes.
+#[pyfunction]
+fn snapshot(device_id: Option<i64>, name: &str, numbers: [u64; 6]) {
+    if let Some(table) = table() {
+        let device = device_id.map_or(Device::Host, Device::from_id).code();
+        let fact = SnapshotFact { device, name: intern(name), numbers };
+        // SAFETY: the fact outlives the call.
+        unsafe { (table.snapshot)(&fact) };
+    }
+}
+
+/// A region named by the user begins.
+#[pyfunction]
+fn region_begin(name: u32) {
+    if let Some(table) = table() {
+        // SAFETY: no code object is passed.
+        unsafe { (table.python_call)(PythonCallPhase::NamedBegin as u32, std::ptr::null(), name) };
+    }
+}
+
+/// It ends.
+#[pyfunction]
+fn region_end() {
+    if let Some(table) = table() {
+        // SAFETY: no code object is passed.
+        unsafe { (table.python_call)(PythonCallPhase::End as u32, std::ptr::null(), 0) };
+    }
+}
+
+/// Calls `action` on the main thread as soon as it is back in Python code.
+#[pyfunction]
+fn call_soon(action: Py<PyAny>) -> PyResult<()> {
+    let action = Box::into_raw(Box::new(action));
+    // SAFETY: the callback takes the box back, exactly once.
+    if unsafe { ffi::Py_AddPendingCall(Some(run_pending), action.cast()) } == 0 {
+        return Ok(());
+    }
+    // SAFETY: the interpreter did not take it.
+    drop(unsafe { Box::from_raw(action) });
+    Err(PyRuntimeError::new_err("too many pending calls"))
+}
+
+extern "C" fn run_pending(action: *mut c_void) -> c_int {
+    // SAFETY: made by `call_soon`, run once by the interpreter, which holds its lock.
+    let action = unsafe { Box::from_raw(action.cast::<Py<PyAny>>()) };
+    Python::attach(|py| {
+        if let Err(error) = action.call0(py) {
+            error.write_unraisable(py, None);
+        }
+        drop(action);
+    });
+    0
+}
+
+/// Adds the functions of this module to the extension.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(intern, module)?)?;
+    module.add_function(wrap_pyfunction!(step, module)?)?;
+    module.add_function(wrap_pyfunction!(message, module)?)?;
+    module.add_function(wrap_pyfunction!(autograd, module)?)?;
+    module.add_function(wrap_pyfunction!(label_push, module)?)?;
+    module.add_function(wrap_pyfunction!(label_pop, module)?)?;
+    module.add_function(wrap_pyfunction!(label_address, module)?)?;
+    module.add_function(wrap_pyfunction!(snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(region_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(region_end, module)?)?;
+    module.add_function(wrap_pyfunction!(call_soon, module)?)
+}

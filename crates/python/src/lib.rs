@@ -1,0 +1,36 @@
+//! The native half of the Python package, imported as `msmemscope._internal`.
+//!
+//! It holds what must be shared with the command line (the options table), what must be fast (facts of
+//! operators, the call tracer) and what Python cannot reach (the recorder, the allocator of PyTorch).
+//! Everything users see is in `python/msmemscope`.
+//!
+//! * [`session`] finds the recorder and keeps the settings of this process.
+//! * [`facts`] hands single facts over; [`operators`] those of a PyTorch operator.
+//! * [`tracer`] reports Python calls, [`host_tensors`] the host memory of PyTorch.
+
+mod facts;
+mod host_tensors;
+mod operators;
+mod session;
+mod tracer;
+
+use pyo3::prelude::*;
+
+/// Native half of the package.
+#[pymodule]
+#[pyo3(name = "_internal")]
+fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    session::register(module)?;
+    facts::register(module)?;
+    operators::register(module)?;
+    tracer::register(module)?;
+    host_tensors::register(module)
+}
+
+mod exceptions {
+    //! The exception types, which are written in Python.
+
+    pyo3::import_exception!(msmemscope.exceptions, ConfigError);
+    pyo3::import_exception!(msmemscope.exceptions, RecorderError);
+}

@@ -1,0 +1,306 @@
+//! Facts about one PyTorch operator: that it began and ended, and which memory it touched.
+//!
+//! What the schema says is worked out once per operator ([`Operator`]). Per call only numbers cross the
+//! door; texts of element types and shapes are looked up by the objects PyTorch keeps for them.
+
+use msmemscope_control::{AccessFact, ControlTable, Region};
+use msmemscope_event::{AccessKind, Device, Framework};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+
+use crate::facts::intern as intern_text;
+use crate::session::table;
+
+/// Distinct shapes remembered before the memory of them starts afresh.
+const MOST_SHAPES: usize = 1 << 16;
+/// Stands for tensors without memory in the table of devices.
+const NO_MEMORY: u32 = u32::MAX;
+
+/// How an argument or a result counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// Its memory is not touched, or it is no tensor.
+    None,
+    /// Its memory is touched this way.
+    Touched(AccessKind),
+}
+
+impl Use {
+    fn from_code(code: u64) -> Self {
+        match code {
+            0 => Use::None,
+            1 => Use::Touched(AccessKind::Read),
+            2 => Use::Touched(AccessKind::Write),
+            _ => Use::Touched(AccessKind::Unknown),
+        }
+    }
+}
+
+/// What the schema of an operator says. Uses are 0 not touched, 1 read, 2 written, 3 not known.
+#[pyclass(frozen, module = "msmemscope._internal")]
+pub struct Operator {
+    name: u32,
+    arguments: Vec<(Py<PyString>, Use)>,
+    results: Vec<Use>,
+}
+
+#[pymethods]
+impl Operator {
+    #[new]
+    fn new(name: &str, arguments: Vec<(Py<PyString>, u64)>, results: Vec<u64>) -> Self {
+        Self {
+            name: intern_text(name),
+            arguments: arguments.into_iter().map(|(name, code)| (name, Use::from_code(code))).collect(),
+            results: results.into_iter().map(Use::from_code).collect(),
+        }
+    }
+}
+
+/// Records operators. Which facts are wanted is set from outside.
+#[pyclass(module = "msmemscope._internal")]
+pub struct OperatorRecorder {
+    tensor_type: Py<PyType>,
+    devices: Py<PyDict>,
+    element_types: Py<PyDict>,
+    shapes: Py<PyDict>,
+    /// Whether begins and ends are recorded.
+    #[pyo3(get, set)]
+    launches: bool,
+    /// Whether accesses are recorded.
+    #[pyo3(get, set)]
+    accesses: bool,
+    /// Whether accesses to host memory are recorded too.
+    #[pyo3(get, set)]
+    host: bool,
+}
+
+#[pymethods]
+impl OperatorRecorder {
+    #[new]
+    fn new(py: Python<'_>, tensor_type: Py<PyType>) -> Self {
+        let dictionary = || PyDict::new(py).unbind();
+        Self {
+            tensor_type,
+            devices: dictionary(),
+            element_types: dictionary(),
+            shapes: dictionary(),
+            launches: false,
+            accesses: false,
+            host: false,
+        }
+    }
+
+    /// An operator begins; returns the device to pass to `end`.
+    fn begin(
+        &self,
+        py: Python<'_>,
+        operator: &Operator,
+        arguments: &Bound<'_, PyTuple>,
+        named_arguments: &Bound<'_, PyDict>,
+    ) -> PyResult<u32> {
+        let Some(table) = table() else { return Ok(Device::Unknown.code()) };
+        let device = self.device_of_call(py, table, arguments, named_arguments)?;
+        if self.launches && device != NO_MEMORY {
+            // SAFETY: no preconditions.
+            unsafe { (table.operator)(1, Framework::Aten as u32, device, operator.name, 0) };
+        }
+        if self.accesses {
+            for ((_, how), argument) in operator.arguments.iter().zip(arguments.iter_borrowed()) {
+                self.touch(table, operator, *how, &argument, 0)?;
+            }
+            for (name, argument) in named_arguments.iter() {
+                let Ok(name) = name.cast::<PyString>() else { continue };
+                let known =
+                    operator.arguments.iter().find(|(known, how)| *how != Use::None && same_text(py, known, name));
+                if let Some((_, how)) = known {
+                    self.touch(table, operator, *how, &argument, 0)?;
+                }
+            }
+        }
+        Ok(device)
+    }
+
+    /// The operator ended, with its result unless it raised.
+    fn end(&self, operator: &Operator, device: u32, result: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(table) = table() else { return Ok(()) };
+        let touched = match result {
+            Some(result) if self.accesses => self.touch_results(table, operator, result),
+            _ => Ok(()),
+        };
+        if self.launches && device != NO_MEMORY {
+            // SAFETY: no preconditions.
+            unsafe { (table.operator)(0, Framework::Aten as u32, device, operator.name, 0) };
+        }
+        touched
+    }
+}
+
+impl OperatorRecorder {
+    /// The device an operator works on: the one it is told, else that of its first tensor, else the
+    /// thread's.
+    fn device_of_call(
+        &self,
+        py: Python<'_>,
+        table: &ControlTable,
+        arguments: &Bound<'_, PyTuple>,
+        named_arguments: &Bound<'_, PyDict>,
+    ) -> PyResult<u32> {
+        if !named_arguments.is_empty()
+            && let Some(device) = named_arguments.get_item(intern!(py, "device"))?
+            && !device.is_none()
+        {
+            return self.device_code(table, &device);
+        }
+        for argument in arguments.iter_borrowed() {
+            if let Some(tensor) = self.first_tensor(&argument) {
+                return self.device_code(table, &tensor.getattr(intern!(py, "device"))?);
+            }
+        }
+        // SAFETY: no preconditions.
+        Ok(unsafe { (table.current_device)() })
+    }
+
+    fn is_tensor(&self, object: &Bound<'_, PyAny>) -> bool {
+        let tensor_type = self.tensor_type.bind(object.py());
+        object.get_type().is(tensor_type) || object.is_instance(tensor_type).unwrap_or(false)
+    }
+
+    /// The argument if it is a tensor, or the first one of a list.
+    fn first_tensor<'py>(&self, argument: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        if self.is_tensor(argument) {
+            return Some(argument.clone());
+        }
+        let first = if let Ok(list) = argument.cast::<PyList>() {
+            list.get_item(0).ok()?
+        } else {
+            argument.cast::<PyTuple>().ok()?.get_item(0).ok()?
+        };
+        self.is_tensor(&first).then_some(first)
+    }
+
+    fn touch_results(&self, table: &ControlTable, operator: &Operator, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        match (operator.results.as_slice(), result.cast::<PyTuple>()) {
+            ([], _) => Ok(()),
+            ([one], _) => self.touch(table, operator, *one, result, 1),
+            (several, Ok(results)) => {
+                for (position, (how, result)) in several.iter().zip(results.iter_borrowed()).enumerate() {
+                    self.touch(table, operator, *how, &result, position as u32 + 1)?;
+                }
+                Ok(())
+            }
+            (_, Err(_)) => Ok(()),
+        }
+    }
+
+    /// Records an access to a tensor or to every tensor of a list.
+    ///
+    /// `position` is that of a result, counted from one; members of a list have positions of their own.
+    fn touch(
+        &self,
+        table: &ControlTable,
+        operator: &Operator,
+        how: Use,
+        object: &Bound<'_, PyAny>,
+        position: u32,
+    ) -> PyResult<()> {
+        let Use::Touched(kind) = how else { return Ok(()) };
+        if self.is_tensor(object) {
+            return self.touch_tensor(table, operator, kind, object, position);
+        }
+        let member_position = |index: usize| if position == 0 { 0 } else { position + index as u32 };
+        if let Ok(list) = object.cast::<PyList>() {
+            for (index, member) in list.iter().enumerate() {
+                self.touch(table, operator, how, &member, member_position(index))?;
+            }
+        } else if let Ok(tuple) = object.cast::<PyTuple>() {
+            for (index, member) in tuple.iter_borrowed().enumerate() {
+                self.touch(table, operator, how, &member, member_position(index))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn touch_tensor(
+        &self,
+        table: &ControlTable,
+        operator: &Operator,
+        kind: AccessKind,
+        tensor: &Bound<'_, PyAny>,
+        position: u32,
+    ) -> PyResult<()> {
+        let py = tensor.py();
+        let device = self.device_code(table, &tensor.getattr(intern!(py, "device"))?)?;
+        if device == NO_MEMORY || (device == Device::Host.code() && !self.host) {
+            return Ok(());
+        }
+        let address: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        if address == 0 {
+            return Ok(());
+        }
+        let fact = AccessFact {
+            kind: kind as u32,
+            framework: Framework::Aten as u32,
+            device,
+            operator: operator.name,
+            element_type: text_id(self.element_types.bind(py), &tensor.getattr(intern!(py, "dtype"))?)?,
+            shape: text_id(self.shapes.bind(py), &tensor.getattr(intern!(py, "shape"))?)?,
+            format: 0,
+            output_position: position,
+            address,
+            size_bytes: tensor.getattr(intern!(py, "nbytes"))?.extract()?,
+        };
+        // SAFETY: the fact outlives the call.
+        unsafe { (table.access)(&fact) };
+        Ok(())
+    }
+
+    /// The code of a `torch.device`, or a word such as "cpu".
+    fn device_code(&self, table: &ControlTable, device: &Bound<'_, PyAny>) -> PyResult<u32> {
+        let devices = self.devices.bind(device.py());
+        if let Some(code) = devices.get_item(device)? {
+            return code.extract();
+        }
+        let text = device.str()?.to_cow()?.into_owned();
+        let (kind, index) = text.split_once(':').unwrap_or((&text, ""));
+        let code = match (kind, index.parse()) {
+            ("cpu", _) => Device::Host.code(),
+            ("meta", _) => NO_MEMORY,
+            ("npu" | "privateuseone", Ok(index)) => Device::from_id(index).code(),
+            // Without a number it is the thread's device, which may change.
+            // SAFETY: no preconditions.
+            ("npu" | "privateuseone", Err(_)) => return Ok(unsafe { (table.current_device)() }),
+            _ => Device::Unknown.code(),
+        };
+        devices.set_item(device, code)?;
+        Ok(code)
+    }
+}
+
+/// The id of an object's text, remembered by the object.
+fn text_id(known: &Bound<'_, PyDict>, object: &Bound<'_, PyAny>) -> PyResult<u32> {
+    if let Some(id) = known.get_item(object)? {
+        return id.extract();
+    }
+    let Some(table) = table() else { return Ok(0) };
+    let text = object.repr()?;
+    // SAFETY: the text is valid during the call.
+    let id = unsafe { (table.intern)(Region::of(text.to_cow()?.as_bytes())) };
+    if known.len() >= MOST_SHAPES {
+        known.clear();
+    }
+    known.set_item(object, id)?;
+    Ok(id)
+}
+
+/// Whether two texts are equal. Names of arguments are nearly always the same object.
+fn same_text(py: Python<'_>, one: &Py<PyString>, other: &Bound<'_, PyString>) -> bool {
+    one.is(other) || one.bind(py).as_any().eq(other).unwrap_or(false)
+}
+
+/// Adds the classes of this module to the extension.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("UNKNOWN_DEVICE", Device::Unknown.code())?;
+    module.add_class::<Operator>()?;
+    module.add_class::<OperatorRecorder>()
+}

@@ -1,0 +1,325 @@
+//! The recorder of this process and the settings it works with.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use msmemscope_config::{
+    AnalysisSet, CollectMode, RECORDING_VARIABLE, Recording, Settings, SettingsChange, Variant, apply_python_config,
+    python_keys,
+};
+use msmemscope_control::{CollectionPlan, ConnectError, ControlTable, Recorder};
+use msmemscope_event::{LossReason, RecordingState};
+use pyo3::prelude::*;
+
+use crate::exceptions::{ConfigError, RecorderError};
+
+static RECORDER: OnceLock<Recorder> = OnceLock::new();
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+
+/// What this process is set to record.
+struct Session {
+    recording: Recording,
+    /// Whether results exist or will be written by a launcher, so that their place is settled.
+    is_fixed: bool,
+}
+
+impl Session {
+    /// The settings a launcher passed, or those of a process that nobody launched for us.
+    fn begin() -> Session {
+        let inherited =
+            std::env::var(RECORDING_VARIABLE).ok().and_then(|value| Recording::from_environment(&value).ok());
+        match inherited {
+            Some(recording) => Session { is_fixed: recording.is_supervised, recording },
+            None => Session { recording: unsupervised(), is_fixed: false },
+        }
+    }
+
+    /// Passes the settings on to the recorder, if there is one.
+    fn hand_over(&mut self) -> PyResult<()> {
+        if let Ok(current) = std::env::current_dir() {
+            self.recording.settings.output = self.recording.settings.absolute_output(&current);
+        }
+        match RECORDER.get() {
+            Some(recorder) => system_result("the recorder refuses the settings", {
+                recorder.configure(&self.recording.to_environment())
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn unsupervised() -> Recording {
+    let mut settings = Settings::defaults(Variant::Msmemscope);
+    settings.collect_mode = CollectMode::Deferred;
+    Recording {
+        settings,
+        run_id: fresh_run_id(),
+        wall_clock_offset_ns: wall_clock_offset_ns(),
+        is_supervised: false,
+        finisher: None,
+        python_package: None,
+    }
+}
+
+fn session() -> MutexGuard<'static, Option<Session>> {
+    SESSION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with_session<Value>(action: impl FnOnce(&mut Session) -> Value) -> Value {
+    action(session().get_or_insert_with(Session::begin))
+}
+
+/// CLOCK_REALTIME minus CLOCK_MONOTONIC.
+fn wall_clock_offset_ns() -> i64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let mut monotonic = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: plain system call into a valid structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut monotonic) };
+    wall.as_nanos() as i64 - (monotonic.tv_sec * 1_000_000_000 + monotonic.tv_nsec)
+}
+
+/// A number no other run has, never zero.
+fn fresh_run_id() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer is valid for its length.
+    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    let random = if filled == bytes.len() as isize { u64::from_ne_bytes(bytes) } else { 0 };
+    (random ^ wall_clock_offset_ns() as u64 ^ u64::from(std::process::id())) | 1
+}
+
+/// The functions of the recorder, if there is one. Cheap.
+#[inline]
+pub fn table() -> Option<&'static ControlTable> {
+    RECORDER.get().map(Recorder::table)
+}
+
+fn recorder() -> PyResult<Recorder> {
+    RECORDER.get().copied().ok_or_else(|| RecorderError::new_err("no recorder is loaded in this process"))
+}
+
+fn system_result(what: &str, result: Result<(), i32>) -> PyResult<()> {
+    result.map_err(|errno| RecorderError::new_err(format!("{what}: {}", std::io::Error::from_raw_os_error(errno))))
+}
+
+/// Finds the recorder of this process, or loads it from `library`, and tells it who finishes.
+///
+/// Returns whether it was there already: preloaded by a launcher or by hand.
+#[pyfunction]
+fn attach(library: PathBuf, finisher: Option<PathBuf>) -> PyResult<bool> {
+    if RECORDER.get().is_some() {
+        return Ok(true);
+    }
+    let mut was_there = true;
+    let found = match Recorder::find() {
+        Err(ConnectError::Absent) => {
+            was_there = false;
+            load(&library)?;
+            Recorder::find()
+        }
+        found => found,
+    };
+    let recorder = found.map_err(|error| RecorderError::new_err(error.to_string()))?;
+    let _ = RECORDER.set(recorder);
+    with_session(|session| {
+        if !session.recording.is_supervised {
+            session.recording.finisher = finisher;
+            session.hand_over()?;
+        }
+        Ok::<_, PyErr>(())
+    })?;
+    if !was_there && recorder.state() == RecordingState::Off {
+        system_result("the recorder cannot begin", recorder.set_state(RecordingState::Shadow))?;
+    }
+    Ok(was_there)
+}
+
+/// Loads the recorder so that libraries loaded later find its functions first.
+fn load(library: &std::path::Path) -> PyResult<()> {
+    let path = CString::new(library.as_os_str().as_bytes())?;
+    // SAFETY: the recorder's constructor only reads the environment.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+    if !handle.is_null() {
+        return Ok(());
+    }
+    // SAFETY: after a failed dlopen there is a text, valid until the next call on this thread.
+    let reason = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
+    Err(RecorderError::new_err(format!("cannot load the recorder: {}", reason.to_string_lossy())))
+}
+
+/// Whether a recorder is there.
+#[pyfunction]
+fn is_attached() -> bool {
+    RECORDER.get().is_some()
+}
+
+/// Whether a launcher waits for this process and finishes its recording.
+#[pyfunction]
+fn is_supervised() -> bool {
+    with_session(|session| session.recording.is_supervised)
+}
+
+/// File and directory names of the earlier program name are used from now on.
+#[pyfunction]
+fn use_older_names() -> PyResult<()> {
+    with_session(|session| {
+        let settings = &mut session.recording.settings;
+        if session.is_fixed || settings.variant == Variant::Msleaks {
+            return Ok(());
+        }
+        let has_default_output = settings.output.ends_with(settings.variant.default_output_directory());
+        settings.variant = Variant::Msleaks;
+        if has_default_output {
+            settings.output = PathBuf::from(Variant::Msleaks.default_output_directory());
+        }
+        session.hand_over()
+    })
+}
+
+/// Applies the keyword arguments of one `config()` call, all or none; returns remarks for the user.
+#[pyfunction]
+fn configure(arguments: Vec<(String, String)>) -> PyResult<Vec<String>> {
+    let arguments: Vec<(&str, &str)> = arguments.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    let change: SettingsChange =
+        apply_python_config(&arguments).map_err(|error| ConfigError::new_err(error.to_string()))?;
+    with_session(|session| {
+        let (settings, notes) = change.apply_in_python(&session.recording.settings, session.is_fixed);
+        let before = std::mem::replace(&mut session.recording.settings, settings);
+        if let Err(error) = session.hand_over() {
+            session.recording.settings = before;
+            return Err(error);
+        }
+        Ok(notes.iter().map(ToString::to_string).collect())
+    })
+}
+
+/// All keys of `config()`.
+#[pyfunction]
+fn keys() -> Vec<&'static str> {
+    python_keys().collect()
+}
+
+/// The settings in the form in which they are handed over.
+#[pyfunction]
+fn settings_text() -> String {
+    with_session(|session| session.recording.to_environment())
+}
+
+/// Whether the settings ask for the memory decomposition.
+#[pyfunction]
+fn wants_decompose() -> bool {
+    with_session(|session| session.recording.settings.analysis.contains(AnalysisSet::DECOMPOSE))
+}
+
+/// Whether the settings ask for host memory of CPU tensors.
+#[pyfunction]
+fn wants_host_tensors() -> bool {
+    with_session(|session| session.recording.settings.devices.cpu)
+}
+
+/// What is worth saying at all: 0 debug, 1 information, 2 warning, 3 error.
+#[pyfunction]
+fn log_level() -> u8 {
+    with_session(|session| session.recording.settings.log_level as u8)
+}
+
+/// From now on results have their place, which later settings cannot change.
+#[pyfunction]
+fn settle() {
+    with_session(|session| session.is_fixed = true);
+}
+
+/// What the recorder does now.
+#[pyfunction]
+fn state() -> u32 {
+    RECORDER.get().map_or(RecordingState::Off, Recorder::state) as u32
+}
+
+/// Starts, pauses or stops.
+#[pyfunction]
+fn set_state(py: Python<'_>, state: u64) -> PyResult<()> {
+    let recorder = recorder()?;
+    let state = RecordingState::from_code(state);
+    system_result("the recorder cannot change its state", py.detach(|| recorder.set_state(state)))
+}
+
+/// What is wanted now: operators, accesses, Python calls, CPU tensors.
+#[pyfunction]
+fn plan() -> (bool, bool, bool, bool) {
+    let mut plan = CollectionPlan::default();
+    if let Some(table) = table() {
+        // SAFETY: the plan outlives the call.
+        unsafe { (table.plan)(&mut plan) };
+    }
+    (plan.operators != 0, plan.accesses != 0, plan.python_calls != 0, plan.cpu_tensors != 0)
+}
+
+/// Directory of this process's recording, if there is one yet.
+#[pyfunction]
+fn process_directory() -> Option<PathBuf> {
+    RECORDER.get()?.process_directory()
+}
+
+/// Brings buffered records into the file.
+#[pyfunction]
+fn flush(py: Python<'_>) -> PyResult<()> {
+    let table = recorder()?.table();
+    // SAFETY: no preconditions.
+    let errno = py.detach(|| unsafe { (table.flush)() });
+    system_result("the recording cannot be written", if errno == 0 { Ok(()) } else { Err(errno) })
+}
+
+/// Losses counted so far: what, and how many.
+#[pyfunction]
+fn losses() -> Vec<(&'static str, u64)> {
+    let Some(recorder) = RECORDER.get() else { return Vec::new() };
+    let counted = LossReason::ALL.iter().map(|reason| (reason.describe(), recorder.loss_count(*reason)));
+    counted.filter(|(_, count)| *count > 0).collect()
+}
+
+/// Which sources have reported something.
+#[pyfunction]
+fn sources() -> u32 {
+    // SAFETY: no preconditions.
+    table().map_or(0, |table| unsafe { (table.sources)() })
+}
+
+/// Redirects the import tables of all loaded libraries to the recorder.
+#[pyfunction]
+fn patch_imports(py: Python<'_>) -> u64 {
+    let Some(table) = table() else { return 0 };
+    // SAFETY: no preconditions.
+    py.detach(|| unsafe { (table.patch_imports)() })
+}
+
+/// Adds the functions of this module to the extension.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("OFF", RecordingState::Off as u32)?;
+    module.add("SHADOW", RecordingState::Shadow as u32)?;
+    module.add("ON", RecordingState::On as u32)?;
+    module.add("SOURCE_RUNTIME", msmemscope_control::SOURCE_RUNTIME)?;
+    module.add("SOURCE_DRIVER", msmemscope_control::SOURCE_DRIVER)?;
+    module.add("SOURCE_MSTX", msmemscope_control::SOURCE_MSTX)?;
+    module.add("SOURCE_POOL", msmemscope_control::SOURCE_POOL)?;
+    module.add_function(wrap_pyfunction!(attach, module)?)?;
+    module.add_function(wrap_pyfunction!(is_attached, module)?)?;
+    module.add_function(wrap_pyfunction!(is_supervised, module)?)?;
+    module.add_function(wrap_pyfunction!(use_older_names, module)?)?;
+    module.add_function(wrap_pyfunction!(configure, module)?)?;
+    module.add_function(wrap_pyfunction!(keys, module)?)?;
+    module.add_function(wrap_pyfunction!(settings_text, module)?)?;
+    module.add_function(wrap_pyfunction!(wants_decompose, module)?)?;
+    module.add_function(wrap_pyfunction!(wants_host_tensors, module)?)?;
+    module.add_function(wrap_pyfunction!(log_level, module)?)?;
+    module.add_function(wrap_pyfunction!(settle, module)?)?;
+    module.add_function(wrap_pyfunction!(state, module)?)?;
+    module.add_function(wrap_pyfunction!(set_state, module)?)?;
+    module.add_function(wrap_pyfunction!(plan, module)?)?;
+    module.add_function(wrap_pyfunction!(process_directory, module)?)?;
+    module.add_function(wrap_pyfunction!(flush, module)?)?;
+    module.add_function(wrap_pyfunction!(losses, module)?)?;
+    module.add_function(wrap_pyfunction!(sources, module)?)?;
+    module.add_function(wrap_pyfunction!(patch_imports, module)?)
+}

@@ -1,0 +1,438 @@
+//! Tells the recorder about Python calls as they happen.
+//!
+//! Python 3.12 and later call the functions under "monitoring" below, for all threads. Older versions
+//! have one profile function per thread, which [`trace_this_thread`] and [`trace_all_threads`] install.
+//! Neither is part of the stable ABI, so the interpreter's functions are looked up by name.
+//!
+//! Every thread keeps the stack of calls it has reported. A call that was open before tracing began is
+//! reported when the thread is first seen, so that its end has a begin. Functions are reported by name,
+//! `file(line): function`, or `nn.Module: <class>` for the call of a PyTorch module.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use msmemscope_control::Region;
+use msmemscope_event::PythonCallPhase;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple, PyTypeMethods};
+
+use crate::session::table;
+
+/// Names remembered per thread before the memory of them starts afresh.
+const MOST_NAMES: usize = 1 << 14;
+/// The function of PyTorch through which every module is called.
+const MODULE_CALL: &str = "Module._wrapped_call_impl";
+const MODULE_FILE: &str = "torch/nn/modules/module.py";
+
+const EVENT_CALL: c_int = 0;
+const EVENT_RETURN: c_int = 3;
+const EVENT_C_CALL: c_int = 4;
+const EVENT_C_EXCEPTION: c_int = 5;
+const EVENT_C_RETURN: c_int = 6;
+
+/// Where the functions of this package are.
+static PACKAGE_DIRECTORY: OnceLock<String> = OnceLock::new();
+/// Which run of the tracer is under way; zero if none.
+static RUN: AtomicU32 = AtomicU32::new(0);
+static LAST_RUN: AtomicU32 = AtomicU32::new(0);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Python,
+    Native,
+    /// A function of this package or a native one called by it: not reported.
+    Own,
+}
+
+/// The name of a Python function.
+#[derive(Clone, Copy, Debug)]
+enum CodeName {
+    Fixed(u32),
+    /// None: a function of this package.
+    Own,
+    /// That of the module which is being called.
+    Module,
+}
+
+/// What a thread has reported.
+#[derive(Default)]
+struct ThreadCalls {
+    run: u32,
+    open: Vec<Open>,
+    native_names: HashMap<(usize, usize), u32>,
+    /// By code object, which is kept alive here so that no other can take its address.
+    code_names: HashMap<usize, (Py<PyAny>, CodeName)>,
+}
+
+thread_local! {
+    static CALLS: RefCell<ThreadCalls> = RefCell::default();
+}
+
+fn report(phase: PythonCallPhase, name: u32) {
+    if let Some(table) = table() {
+        // SAFETY: no code object is passed.
+        unsafe { (table.python_call)(phase as u32, std::ptr::null(), name) };
+    }
+}
+
+fn intern(text: &str) -> u32 {
+    let Some(table) = table() else { return 0 };
+    // SAFETY: the text is valid during the call.
+    unsafe { (table.intern)(Region::of(text.as_bytes())) }
+}
+
+impl ThreadCalls {
+    /// Reports the call of the function that runs in `frame`.
+    fn begin_python(&mut self, phase: PythonCallPhase, frame: &Bound<'_, PyAny>) {
+        let name = interpreter().code_of(frame).and_then(|code| self.name_of_code(&code, frame));
+        if let Some(name) = name {
+            report(phase, name);
+        }
+        self.open.push(if name.is_some() { Open::Python } else { Open::Own });
+    }
+
+    fn begin_native(&mut self, callable: &Bound<'_, PyAny>) {
+        if self.open.last() != Some(&Open::Own) {
+            let name = self.name_of_native(callable);
+            report(PythonCallPhase::NamedBegin, name);
+            self.open.push(Open::Native);
+        }
+    }
+
+    /// Nothing for functions that are not reported.
+    fn name_of_code(&mut self, code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> Option<u32> {
+        let key = code.as_ptr() as usize;
+        let name = match self.code_names.get(&key) {
+            Some((_, name)) => *name,
+            None => {
+                let name = code_name(code);
+                if self.code_names.len() >= MOST_NAMES {
+                    self.code_names.clear();
+                }
+                self.code_names.insert(key, (code.clone().unbind(), name));
+                name
+            }
+        };
+        match name {
+            CodeName::Fixed(name) => Some(name),
+            CodeName::Own => None,
+            CodeName::Module => Some(module_name(frame)),
+        }
+    }
+
+    /// Ends the innermost Python call, and native ones inside it whose end went unseen.
+    fn end_python(&mut self) {
+        while let Some(ended) = self.end_innermost() {
+            if ended != Open::Native {
+                return;
+            }
+        }
+    }
+
+    fn end_native(&mut self) {
+        if self.open.last() == Some(&Open::Native) {
+            self.end_innermost();
+        }
+    }
+
+    fn end_innermost(&mut self) -> Option<Open> {
+        let innermost = self.open.pop()?;
+        if innermost != Open::Own {
+            report(PythonCallPhase::End, 0);
+        }
+        Some(innermost)
+    }
+
+    fn end_all(&mut self) {
+        while self.end_innermost().is_some() {}
+    }
+
+    /// The id of a native function's name.
+    ///
+    /// Objects of bound methods come and go, so a name is remembered by the C function and by what it
+    /// is bound to: the object itself if that is a module or a capsule, else its type.
+    fn name_of_native(&mut self, callable: &Bound<'_, PyAny>) -> u32 {
+        let pointer = callable.as_ptr();
+        // SAFETY: live objects; the checked type has these fields.
+        let key = unsafe {
+            if ffi::PyCFunction_Check(pointer) == 0 {
+                return native_name(callable);
+            }
+            let bound_to = ffi::PyCFunction_GetSelf(pointer);
+            if bound_to.is_null() {
+                return native_name(callable);
+            }
+            let is_lasting = ffi::PyModule_Check(bound_to) != 0 || ffi::PyCapsule_CheckExact(bound_to) != 0;
+            let owner = if is_lasting { bound_to as usize } else { ffi::Py_TYPE(bound_to) as usize };
+            (ffi::PyCFunction_GetFunction(pointer).map_or(0, |function| function as usize), owner)
+        };
+        if let Some(&name) = self.native_names.get(&key) {
+            return name;
+        }
+        let name = native_name(callable);
+        if self.native_names.len() >= MOST_NAMES {
+            self.native_names.clear();
+        }
+        self.native_names.insert(key, name);
+        name
+    }
+}
+
+fn text_attribute(object: &Bound<'_, PyAny>, name: &str) -> Option<String> {
+    let value = object.getattr_opt(name).ok().flatten()?;
+    value.cast::<PyString>().ok().map(|text| text.to_string_lossy().into_owned())
+}
+
+fn code_name(code: &Bound<'_, PyAny>) -> CodeName {
+    let name = text_attribute(code, "co_qualname").or_else(|| text_attribute(code, "co_name")).unwrap_or_default();
+    let file = text_attribute(code, "co_filename").unwrap_or_default();
+    if MODULE_CALL.ends_with(&name) && file.ends_with(MODULE_FILE) && !name.is_empty() {
+        return CodeName::Module;
+    }
+    if PACKAGE_DIRECTORY.get().is_some_and(|directory| file.starts_with(&**directory)) {
+        return CodeName::Own;
+    }
+    let line = code.getattr("co_firstlineno").and_then(|line| line.extract::<u32>()).unwrap_or_default();
+    CodeName::Fixed(intern(&format!("{file}({line}): {name}")))
+}
+
+/// `nn.Module: <class>` of the module whose call runs in `frame`.
+fn module_name(frame: &Bound<'_, PyAny>) -> u32 {
+    let module = frame.getattr("f_locals").and_then(|variables| variables.get_item("self"));
+    let class = module.and_then(|module| module.get_type().qualname().map(|name| name.to_string()));
+    intern(&format!("nn.Module: {}", class.unwrap_or_default()))
+}
+
+/// `module.qualified_name` of a native callable, as an id.
+fn native_name(callable: &Bound<'_, PyAny>) -> u32 {
+    let name = text_attribute(callable, "__qualname__").or_else(|| text_attribute(callable, "__name__"));
+    let name = name.unwrap_or_else(|| callable.get_type().to_string());
+    match text_attribute(callable, "__module__") {
+        Some(module) => intern(&format!("{module}.{name}")),
+        None => intern(&name),
+    }
+}
+
+/// Runs `action` with the calls of this thread if tracing is on and the tracer is not itself at work.
+///
+/// `around` gives the frame that was already running before this event, for a thread seen first.
+fn with_calls<'py>(around: impl FnOnce() -> Option<Bound<'py, PyAny>>, action: impl FnOnce(&mut ThreadCalls)) {
+    let run = RUN.load(Ordering::Relaxed);
+    if run == 0 {
+        return;
+    }
+    let _ = CALLS.try_with(|calls| {
+        let Ok(mut calls) = calls.try_borrow_mut() else { return };
+        if calls.run != run {
+            calls.run = run;
+            calls.end_all();
+            let frames: Vec<_> = std::iter::successors(around(), |frame| interpreter().frame_back(frame)).collect();
+            for frame in frames.iter().rev() {
+                calls.begin_python(PythonCallPhase::AlreadyOpen, frame);
+            }
+        }
+        action(&mut calls);
+    });
+}
+
+/// Functions of the interpreter outside the stable ABI.
+struct Interpreter {
+    frame_code: Option<unsafe extern "C" fn(*mut PyObject) -> *mut PyObject>,
+    frame_back: Option<unsafe extern "C" fn(*mut PyObject) -> *mut PyObject>,
+    current_frame: Option<unsafe extern "C" fn() -> *mut PyObject>,
+    set_profile: Option<unsafe extern "C" fn(Option<ProfileFunction>, *mut PyObject)>,
+    set_thread_profile: Option<unsafe extern "C" fn(*mut c_void, Option<ProfileFunction>, *mut PyObject) -> c_int>,
+    current_interpreter: Option<unsafe extern "C" fn() -> *mut c_void>,
+    first_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
+    next_thread: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
+}
+
+type ProfileFunction = unsafe extern "C" fn(*mut PyObject, *mut PyObject, c_int, *mut PyObject) -> c_int;
+
+/// Looks a function of the interpreter up by name.
+///
+/// # Safety
+/// `Function` must be the type of the function with this name, in an `Option`.
+unsafe fn symbol<Function>(name: &CStr) -> Option<Function> {
+    // SAFETY: a plain lookup by name.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: promised by the caller; a function pointer is as large as the address.
+    (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
+}
+
+fn interpreter() -> &'static Interpreter {
+    static INTERPRETER: OnceLock<Interpreter> = OnceLock::new();
+    // SAFETY: these are the signatures in the headers of Python 3.9 to 3.14.
+    INTERPRETER.get_or_init(|| unsafe {
+        Interpreter {
+            frame_code: symbol(c"PyFrame_GetCode"),
+            frame_back: symbol(c"PyFrame_GetBack"),
+            current_frame: symbol(c"PyEval_GetFrame"),
+            set_profile: symbol(c"PyEval_SetProfile"),
+            set_thread_profile: symbol(c"_PyEval_SetProfile"),
+            current_interpreter: symbol(c"PyInterpreterState_Get"),
+            first_thread: symbol(c"PyInterpreterState_ThreadHead"),
+            next_thread: symbol(c"PyThreadState_Next"),
+        }
+    })
+}
+
+impl Interpreter {
+    fn code_of<'py>(&self, frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: a live frame; the result is a new reference or null.
+        unsafe { Bound::from_owned_ptr_or_opt(frame.py(), self.frame_code?(frame.as_ptr())) }
+    }
+
+    /// The caller of a frame.
+    fn frame_back<'py>(&self, frame: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: a live frame; the result is a new reference or null.
+        unsafe { Bound::from_owned_ptr_or_opt(frame.py(), self.frame_back?(frame.as_ptr())) }
+    }
+
+    /// The frame that runs on this thread.
+    fn current_frame<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: the interpreter's lock is held; the frame is lent or null.
+        unsafe { Bound::from_borrowed_ptr_or_opt(py, self.current_frame?()) }
+    }
+}
+
+/// The profile function of Python 3.11 and older.
+unsafe extern "C" fn profile(_: *mut PyObject, frame: *mut PyObject, event: c_int, argument: *mut PyObject) -> c_int {
+    if RUN.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    // SAFETY: the interpreter calls with its lock held and lends a live frame.
+    let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame) };
+    let around = || if event == EVENT_CALL { interpreter().frame_back(&frame) } else { Some(frame.clone()) };
+    with_calls(around, |calls| match event {
+        EVENT_CALL => calls.begin_python(PythonCallPhase::NamedBegin, &frame),
+        EVENT_RETURN => calls.end_python(),
+        // SAFETY: for these events the argument is a live function.
+        EVENT_C_CALL => calls.begin_native(&unsafe { Bound::from_borrowed_ptr(frame.py(), argument) }),
+        EVENT_C_RETURN | EVENT_C_EXCEPTION => calls.end_native(),
+        _ => {}
+    });
+    0
+}
+
+/// Tracing begins; needs the functions below to be installed. Functions in `package_directory` are not
+/// reported.
+#[pyfunction]
+fn trace_begin(package_directory: String) {
+    PACKAGE_DIRECTORY.get_or_init(|| package_directory);
+    RUN.store(LAST_RUN.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Tracing ends; open calls of this thread end now, those of other threads when they are seen again.
+#[pyfunction]
+fn trace_end() {
+    RUN.store(0, Ordering::Relaxed);
+    CALLS.with(|calls| {
+        if let Ok(mut calls) = calls.try_borrow_mut() {
+            calls.end_all();
+        }
+    });
+}
+
+/// Installs or removes the profile function on the calling thread.
+#[pyfunction]
+fn trace_this_thread(enable: bool) -> PyResult<()> {
+    let set_profile = interpreter().set_profile.ok_or_else(|| missing("PyEval_SetProfile"))?;
+    // SAFETY: the function has the signature of a profile function and lives as long as the process.
+    unsafe { set_profile(enable.then_some(profile as ProfileFunction), std::ptr::null_mut()) };
+    Ok(())
+}
+
+/// Installs or removes the profile function on all threads that exist.
+#[pyfunction]
+fn trace_all_threads(enable: bool) -> PyResult<()> {
+    let known = interpreter();
+    let (Some(set), Some(interpreter_state), Some(first), Some(next)) =
+        (known.set_thread_profile, known.current_interpreter, known.first_thread, known.next_thread)
+    else {
+        return trace_this_thread(enable);
+    };
+    let function = enable.then_some(profile as ProfileFunction);
+    // SAFETY: we hold the interpreter's lock, so the list of threads stays as it is.
+    unsafe {
+        let mut thread = first(interpreter_state());
+        while !thread.is_null() {
+            if set(thread, function, std::ptr::null_mut()) != 0 {
+                return Err(PyErr::fetch(Python::assume_attached()));
+            }
+            thread = next(thread);
+        }
+    }
+    Ok(())
+}
+
+fn missing(name: &str) -> PyErr {
+    PyRuntimeError::new_err(format!("this interpreter has no {name}"))
+}
+
+// Monitoring: callbacks of sys.monitoring in Python 3.12 and later.
+
+/// A Python function begins or goes on.
+#[pyfunction]
+#[pyo3(signature = (*_arguments))]
+fn monitor_enter(py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
+    let Some(frame) = interpreter().current_frame(py) else { return };
+    with_calls(|| interpreter().frame_back(&frame), |calls| calls.begin_python(PythonCallPhase::NamedBegin, &frame));
+}
+
+/// A Python function returns, yields or is left by an exception.
+#[pyfunction]
+#[pyo3(signature = (*_arguments))]
+fn monitor_leave(py: Python<'_>, _arguments: &Bound<'_, PyTuple>) {
+    with_calls(|| interpreter().current_frame(py), ThreadCalls::end_python);
+}
+
+/// Something is called; Python functions report themselves.
+#[pyfunction]
+#[pyo3(signature = (_code, _offset, callable, *_rest))]
+fn monitor_call(
+    _code: &Bound<'_, PyAny>,
+    _offset: &Bound<'_, PyAny>,
+    callable: &Bound<'_, PyAny>,
+    _rest: &Bound<'_, PyTuple>,
+) {
+    if is_native(callable) {
+        with_calls(|| interpreter().current_frame(callable.py()), |calls| calls.begin_native(callable));
+    }
+}
+
+/// A call that is no Python function ended.
+#[pyfunction]
+#[pyo3(signature = (_code, _offset, callable, *_rest))]
+fn monitor_native_end(
+    _code: &Bound<'_, PyAny>,
+    _offset: &Bound<'_, PyAny>,
+    callable: &Bound<'_, PyAny>,
+    _rest: &Bound<'_, PyTuple>,
+) {
+    if is_native(callable) {
+        with_calls(|| interpreter().current_frame(callable.py()), ThreadCalls::end_native);
+    }
+}
+
+fn is_native(callable: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object.
+    unsafe { ffi::PyCFunction_Check(callable.as_ptr()) != 0 }
+}
+
+/// Adds the functions of this module to the extension.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(trace_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_end, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_this_thread, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_all_threads, module)?)?;
+    module.add_function(wrap_pyfunction!(monitor_enter, module)?)?;
+    module.add_function(wrap_pyfunction!(monitor_leave, module)?)?;
+    module.add_function(wrap_pyfunction!(monitor_call, module)?)?;
+    module.add_function(wrap_pyfunction!(monitor_native_end, module)?)
+}

@@ -1,0 +1,30 @@
+"""Turns the collectors of the Python side on and off, following what the recorder wants."""
+
+from __future__ import annotations
+
+import sys
+
+from . import _import_hook, _internal
+from ._tracer import tracer
+
+
+def synchronise() -> None:
+    """Bring all collectors in line with state and settings. Called after each change of either."""
+    if not _internal.is_attached():
+        return
+    wants_operators, wants_accesses, wants_calls, _ = _internal.plan()
+    tracer._follow(wants_calls)
+    is_on = _internal.state() == _internal.ON
+    decompose = is_on and _internal.wants_decompose()
+    host = _internal.wants_host_tensors()
+    if not (wants_operators or wants_accesses or decompose or host) and "msmemscope._torch" not in sys.modules:
+        return
+    if "torch" not in sys.modules:
+        _import_hook.when_imported("torch", synchronise)
+        return
+    from . import _torch
+
+    _torch.follow(operators_wanted=wants_operators, accesses_wanted=wants_accesses, decompose=decompose, host=host)
+    from .hijacker import manager
+
+    manager.follow(decompose)

@@ -1,0 +1,90 @@
+"""Calls back when a module has been imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, Callable
+
+_callbacks: dict[str, list[Callable[[], None]]] = {}
+_lock = threading.RLock()
+_searching = threading.local()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds awaited modules like everybody else, but notes when they are executed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _callbacks or getattr(_searching, "name", None) == fullname:
+            return None
+        previous = getattr(_searching, "name", None)
+        _searching.name = fullname
+        try:
+            spec = importlib.util.find_spec(fullname)
+        except (ImportError, ValueError, AttributeError):
+            return None
+        finally:
+            _searching.name = previous
+        if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
+            return None
+        _announce(spec.loader, fullname)
+        return spec
+
+
+def _announce(loader: Any, name: str) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module: Any) -> None:
+        try:
+            execute(module)
+        finally:
+            del loader.exec_module
+        _imported(name)
+
+    loader.exec_module = exec_module
+
+
+def _imported(name: str) -> None:
+    with _lock:
+        callbacks = _callbacks.pop(name, [])
+        if not _callbacks and _finder in sys.meta_path:
+            sys.meta_path.remove(_finder)
+    for callback in callbacks:
+        callback()
+
+
+_finder = _Finder()
+
+
+def when_imported(name: str, callback: Callable[[], None]) -> None:
+    """Call ``callback`` after the module ``name`` has been imported; at once if it has been.
+
+    The same callback for the same module is called once.
+    """
+    if name in sys.modules:
+        callback()
+        return
+    with _lock:
+        callbacks = _callbacks.setdefault(name, [])
+        if callback not in callbacks:
+            callbacks.append(callback)
+        if _finder not in sys.meta_path:
+            sys.meta_path.insert(0, _finder)
+
+
+def forget(name: str, callback: Callable[[], None]) -> None:
+    """Take a callback back."""
+    with _lock:
+        callbacks = _callbacks.get(name, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        if not callbacks:
+            _callbacks.pop(name, None)
+        if not _callbacks and _finder in sys.meta_path:
+            sys.meta_path.remove(_finder)

@@ -1,0 +1,245 @@
+"""Counters of device memory at one moment."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Union
+
+from . import _internal, _messages, _recorder
+from ._stepwise import Function, decorate
+from .exceptions import FrameworkError
+
+__all__ = ["TakeSnapshot", "take_snapshot"]
+
+DeviceMask = Union[None, int, Sequence[int]]
+
+DEFAULT_NAME = "Memory Snapshot"
+OOM_NAME = "OOM_Snapshot"
+LONGEST_NAME_BYTES = 128
+
+
+class _Counters(NamedTuple):
+    reserved: int
+    max_reserved: int
+    allocated: int
+    max_allocated: int
+    total: int
+    free: int
+
+
+class _TorchNpu:
+    """Counters of PyTorch's caching allocator."""
+
+    def __init__(self, torch_npu: Any) -> None:
+        self._npu = torch_npu.npu
+
+    def device_count(self) -> int:
+        return int(self._npu.device_count())
+
+    def current_device(self) -> int:
+        return int(self._npu.current_device())
+
+    def read(self, device: int) -> _Counters:
+        npu = self._npu
+        free, total = npu.mem_get_info(device)
+        return _Counters(
+            reserved=npu.memory_reserved(device),
+            max_reserved=npu.max_memory_reserved(device),
+            allocated=npu.memory_allocated(device),
+            max_allocated=npu.max_memory_allocated(device),
+            total=total,
+            free=free,
+        )
+
+
+class _Runtime:
+    """Free and total memory from the runtime, for frameworks that have no counters of their own."""
+
+    _DEVICE_MEMORY = 1
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._library, name)(*arguments)
+        if result != 0:
+            raise FrameworkError(f"{name} failed with {result}")
+
+    def device_count(self) -> int:
+        count = ctypes.c_uint32()
+        self._call("aclrtGetDeviceCount", ctypes.byref(count))
+        return count.value
+
+    def current_device(self) -> int:
+        device = ctypes.c_int32()
+        self._call("aclrtGetDevice", ctypes.byref(device))
+        return device.value
+
+    def read(self, device: int) -> _Counters:
+        try:
+            before: int | None = self.current_device()
+        except FrameworkError:
+            before = None
+        if before != device:
+            self._call("aclrtSetDevice", device)
+        try:
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            self._call("aclrtGetMemInfo", self._DEVICE_MEMORY, ctypes.byref(free), ctypes.byref(total))
+        finally:
+            if before is not None and before != device:
+                self._call("aclrtSetDevice", before)
+        return _Counters(0, 0, 0, 0, total.value, free.value)
+
+
+def _provider() -> Any:
+    torch_npu = sys.modules.get("torch_npu")
+    if torch_npu is not None:
+        return _TorchNpu(torch_npu)
+    library = _loaded_runtime()
+    if library is not None:
+        return _Runtime(library)
+    try:
+        import torch_npu  # type: ignore[import-not-found,no-redef]
+    except Exception as error:  # noqa: BLE001 - whatever keeps it from being imported
+        raise FrameworkError(
+            f"a snapshot needs torch_npu or another framework that has loaded CANN; torch_npu: {error}"
+        ) from None
+    return _TorchNpu(torch_npu)
+
+
+def _loaded_runtime() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL("libascendcl.so", mode=_RTLD_NOLOAD | ctypes.RTLD_LOCAL)
+    except OSError:
+        return None
+
+
+_RTLD_NOLOAD = 4
+
+
+def _devices(mask: DeviceMask, count: int) -> list[int]:
+    if mask is None:
+        return list(range(count))
+    chosen: Iterable[Any] = mask if isinstance(mask, (list, tuple)) else [mask]
+    devices: list[int] = []
+    for device in chosen:
+        if isinstance(device, bool) or not isinstance(device, int):
+            raise TypeError(
+                f"device_mask must be None, an integer or a list or tuple of integers, not {type(device).__name__}"
+            )
+        if not 0 <= device < count:
+            raise ValueError(f"device_mask: there is no device {device}, only 0 to {count - 1}")
+        if device not in devices:
+            devices.append(device)
+    return devices
+
+
+def _check_mask(mask: Any) -> None:
+    """Refuses what cannot be a mask, before any framework is asked."""
+    if mask is not None:
+        _devices(mask, count=1 << 32)
+
+
+def checked_name(name: Any) -> str:
+    """The name of a snapshot, if it is one."""
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, not {type(name).__name__}")
+    if len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES:
+        raise ValueError(f"name must not be longer than {LONGEST_NAME_BYTES} bytes")
+    return name
+
+
+def take_snapshot(device_mask: DeviceMask = None, name: str = DEFAULT_NAME) -> None:
+    """Record how much memory each device has and how much of it the framework holds.
+
+    Works independently of :func:`msmemscope.start` and :func:`msmemscope.stop`.
+
+    .. code-block:: python
+
+        msmemscope.take_snapshot()                      # all devices
+        msmemscope.take_snapshot(device_mask=0)
+        msmemscope.take_snapshot(device_mask=[0, 1], name="after warm-up")
+
+    :param device_mask: a device, a list or tuple of devices; None means all devices. Asking for a
+        device makes the framework open it, as its own functions do; name your devices if the others
+        belong to other processes.
+    :param name: shown in the results, at most 128 bytes.
+    :raises msmemscope.exceptions.FrameworkError: if there is no framework that knows the devices.
+    """
+    _check_mask(device_mask)
+    name = checked_name(name)
+    _recorder.require()
+    _recorder.patch()
+    provider = _provider()
+    devices = _devices(device_mask, provider.device_count())
+    _internal.settle()
+    for device in devices:
+        _internal.snapshot(device, name, list(provider.read(device)))
+
+
+class TakeSnapshot:
+    """Snapshots before and after a block of code or a function.
+
+    .. code-block:: python
+
+        with msmemscope.TakeSnapshot(device_mask=0, name="load"):
+            load()
+
+    They are named ``<name> Start`` and ``<name> End``; the second is taken also if the code raises.
+    """
+
+    def __init__(self, device_mask: DeviceMask = None, name: str = DEFAULT_NAME) -> None:
+        _check_mask(device_mask)
+        self.device_mask = device_mask
+        self.name = checked_name(name)
+
+    def _enter(self) -> None:
+        take_snapshot(self.device_mask, f"{self.name} Start")
+
+    def _leave(self) -> None:
+        take_snapshot(self.device_mask, f"{self.name} End")
+
+    def __enter__(self) -> TakeSnapshot:
+        self._enter()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._leave()
+
+    def __call__(self, function: Function) -> Function:
+        if not callable(function):
+            raise TypeError(f"a TakeSnapshot decorates functions, not {type(function).__name__}")
+        return decorate(function, self._enter, self._leave)
+
+
+def snapshot_current_device(name: str) -> None:
+    """A snapshot on behalf of the tool itself: never raises."""
+    try:
+        take_snapshot(_provider().current_device(), name[:LONGEST_NAME_BYTES])
+    except Exception as error:  # noqa: BLE001 - the job must go on
+        _messages.warn_once(f"no snapshot: {error}")
+
+
+_is_observing = False
+
+
+def observe_out_of_memory() -> None:
+    """Take snapshots when PyTorch runs out of device memory: at once, and after it has handled it."""
+    global _is_observing
+    torch_npu = sys.modules.get("torch_npu")
+    attach = getattr(getattr(torch_npu, "_C", None), "_npu_attach_out_of_memory_observer", None)
+    if not _is_observing and attach is not None:
+        attach(_out_of_memory)
+        _is_observing = True
+
+
+def _out_of_memory(device: int, *_: Any) -> None:
+    if _internal.state() != _internal.ON:
+        return
+    try:
+        take_snapshot(device, OOM_NAME)
+        _internal.call_soon(lambda: take_snapshot(device, f"{OOM_NAME} After"))
+    except Exception as error:  # noqa: BLE001 - the job has trouble enough
+        _messages.warn_once(f"no snapshot of the lack of memory: {error}")

@@ -1,0 +1,194 @@
+"""Operators of PyTorch and the memory they touch, through a dispatch mode.
+
+A mode belongs to a thread. It is entered on the thread that starts recording and on every thread that
+begins while it goes on; autograd's threads inherit it. Threads that were running before are named.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from .. import _internal, _messages
+
+_NOT_TOUCHED, _READ, _WRITTEN = 0, 1, 2
+
+
+def _is_tensor_type(kind: Any) -> bool:
+    return "Tensor" in str(kind)
+
+
+def _base_name(schema: Any) -> str:
+    """``zeros_like`` of ``aten::zeros_like``."""
+    return str(schema.name).rpartition("::")[2]
+
+
+def _uses(schema: Any) -> tuple[list[tuple[str, int]], list[int]]:
+    """How an operator touches its arguments and results, as its schema tells.
+
+    An argument that may only be aliased, and any argument of an operator that takes nothing but the
+    form of it (``new_zeros``, ``ones_like``), gives a view or a form but is not read. Operators that
+    only reserve memory (``empty``) write nothing.
+    """
+    name = _base_name(schema)
+    takes_form_only = name.startswith("new_") or name.endswith("_like")
+    reserves_only = "empty" in name
+    arguments = []
+    for argument in schema.arguments:
+        use = _NOT_TOUCHED
+        if _is_tensor_type(argument.type):
+            alias = argument.alias_info
+            if alias is not None and alias.is_write:
+                use = _WRITTEN
+            elif alias is None and not takes_form_only:
+                use = _READ
+        arguments.append((argument.name, use))
+    results = []
+    for result in schema.returns:
+        use = _NOT_TOUCHED
+        alias = result.alias_info
+        is_view = alias is not None and not alias.is_write
+        if _is_tensor_type(result.type) and not is_view and not reserves_only:
+            use = _WRITTEN
+        results.append(use)
+    return arguments, results
+
+
+def _describe(function: Any) -> _internal.Operator:
+    name = f"{function.__module__}.{function.__name__}"
+    schema = getattr(function, "_schema", None)
+    arguments, results = ([], []) if schema is None else _uses(schema)
+    return _internal.Operator(name, arguments, results)
+
+
+class _Mode(TorchDispatchMode):
+    """Reports every operator that runs while it is active."""
+
+    def __init__(self, recorder: _internal.OperatorRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._known: dict[Any, _internal.Operator] = {}
+        self.is_active = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # Tensors with a dispatch of their own (distributed, fake) are taken apart first; what they are
+        # made of comes here afterwards.
+        if types:
+            for kind in types:
+                if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+                    return NotImplemented
+        kwargs = kwargs or {}
+        if not self.is_active:
+            return func(*args, **kwargs)
+        operator = self._known.get(func)
+        if operator is None:
+            operator = self._known[func] = _describe(func)
+        recorder = self._recorder
+        result = None
+        device = self._begin(recorder, operator, args, kwargs)
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            self._end(recorder, operator, device, result)
+        return result
+
+    @staticmethod
+    def _begin(recorder: Any, operator: Any, args: Any, kwargs: Any) -> int:
+        try:
+            return recorder.begin(operator, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - the operator must run whatever we cannot read
+            _messages.warn_once(f"an operator's arguments cannot be read: {error}")
+            return _internal.UNKNOWN_DEVICE
+
+    @staticmethod
+    def _end(recorder: Any, operator: Any, device: int, result: Any) -> None:
+        try:
+            recorder.end(operator, device, result)
+        except Exception as error:  # noqa: BLE001 - as above
+            _messages.warn_once(f"an operator's results cannot be read: {error}")
+
+
+class _Operators:
+    """Enters the mode on all threads it can reach."""
+
+    def __init__(self) -> None:
+        self._recorder = _internal.OperatorRecorder(torch.Tensor)
+        self._local = threading.local()
+        self._modes: list[_Mode] = []
+        self._is_wanted = False
+        self._original_bootstrap: Any | None = None
+
+    def follow(self, *, launches: bool, accesses: bool, host: bool) -> None:
+        """Record launches, accesses, both or nothing; accesses to host memory only if asked."""
+        self._recorder.launches = launches
+        self._recorder.accesses = accesses
+        self._recorder.host = host
+        is_wanted = launches or accesses
+        if is_wanted and not self._is_wanted:
+            self._is_wanted = True
+            self._name_other_threads()
+            self._follow_new_threads()
+        elif self._is_wanted and not is_wanted:
+            self._is_wanted = False
+            self._leave_new_threads()
+        for mode in self._modes:
+            mode.is_active = is_wanted
+        if is_wanted:
+            self._enter()
+        else:
+            self._leave()
+
+    def _enter(self) -> None:
+        """Enter the mode on this thread, once."""
+        if getattr(self._local, "mode", None) is None:
+            mode = _Mode(self._recorder)
+            mode.__enter__()
+            self._local.mode = mode
+            self._modes.append(mode)
+
+    def _leave(self) -> None:
+        """Leave the mode of this thread if it is the innermost; else it stays, and does nothing."""
+        mode = getattr(self._local, "mode", None)
+        if mode is not None and _get_current_dispatch_mode() is mode:
+            mode.__exit__(None, None, None)
+            self._modes.remove(mode)
+            self._local.mode = None
+
+    def _name_other_threads(self) -> None:
+        current = threading.current_thread()
+        others = [
+            thread.name
+            for thread in threading.enumerate()
+            if thread is not current and thread.is_alive() and not thread.name.startswith("pydevd")
+        ]
+        if others:
+            _messages.warn_once(
+                f"operators of threads that ran before the start are not seen: {', '.join(sorted(others))}"
+            )
+
+    def _follow_new_threads(self) -> None:
+        if self._original_bootstrap is not None:
+            return
+        original = self._original_bootstrap = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+        collector = self
+
+        def _bootstrap_inner(thread: threading.Thread) -> None:
+            if collector._is_wanted:
+                collector._enter()
+            try:
+                original(thread)
+            finally:
+                collector._leave()
+
+        threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
+
+    def _leave_new_threads(self) -> None:
+        if self._original_bootstrap is not None:
+            threading.Thread._bootstrap_inner = self._original_bootstrap  # type: ignore[attr-defined]
+            self._original_bootstrap = None
+
+
+operators = _Operators()

@@ -1,0 +1,256 @@
+"""Puts hooks around functions and takes them away again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from typing import Any, Callable, NamedTuple
+
+from .. import _import_hook, _messages
+from ..describe import pop_label, push_label
+from . import versions
+from .targets import DECOMPOSE, SNAPSHOT, TARGETS, Labels, Target
+
+_lock = threading.RLock()
+
+
+class _Regions(threading.local):
+    """Regions that one function opens and another closes, on this thread.
+
+    The labels hold as long as at least one region with them is open. A region that opens again was
+    left by an exception; it is then the only one that is known to be open.
+    """
+
+    def __init__(self) -> None:
+        self.open: dict[Labels, set[Any]] = {}
+
+    def enter(self, labels: Labels, key: Any) -> None:
+        keys = self.open.setdefault(labels, set())
+        if key in keys:
+            keys.clear()
+        elif not keys:
+            _push(labels)
+        keys.add(key)
+
+    def leave(self, labels: Labels, key: Any) -> None:
+        keys = self.open.get(labels)
+        if keys and key in keys:
+            keys.discard(key)
+            if not keys:
+                _pop(labels)
+
+
+_regions = _Regions()
+
+
+def _push(labels: Labels) -> None:
+    for label, level in labels:
+        push_label(label, level)
+
+
+def _pop(labels: Labels) -> None:
+    for label, level in reversed(labels):
+        pop_label(label, level)
+
+
+def _labelled(target: Target, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if target.opens is not None:
+            key = target.opens(*args, **kwargs)
+            if key is not None:
+                _regions.enter(target.labels, key)
+            return function(*args, **kwargs)
+        if target.closes is None:
+            _push(target.labels)
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            if target.closes is None:
+                _pop(target.labels)
+            else:
+                _regions.leave(target.labels, target.closes(*args, **kwargs))
+        if target.tagger is not None:
+            _run_tagger(target.tagger, args, result)
+        return result
+
+    return hooked
+
+
+def _run_tagger(tagger: Callable[..., None], arguments: tuple[Any, ...], result: Any) -> None:
+    try:
+        tagger(arguments, result)
+    except Exception as error:  # noqa: BLE001 - the framework must not notice
+        _messages.warn_once(f"{tagger.__name__} cannot label memory: {error}")
+
+
+def _snapshotted(target: Target, function: Callable[..., Any]) -> Callable[..., Any]:
+    from .._snapshot import snapshot_current_device
+
+    name = "@".join((target.module, target.class_name or "", target.function))
+
+    @functools.wraps(function)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        snapshot_current_device(f"{name}@Start")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            snapshot_current_device(f"{name}@End")
+
+    return hooked
+
+
+_WRAPPERS = {DECOMPOSE: _labelled, SNAPSHOT: _snapshotted}
+
+
+class _Hook:
+    """One function that is, or will be, replaced."""
+
+    def __init__(self, target: Target, kind: str) -> None:
+        self._target = target
+        self._kind = kind
+        self._holder: Any = None
+        self._original: Any = None
+        self._replacement: Any = None
+
+    def install(self) -> None:
+        _import_hook.when_imported(self._target.module, self._replace)
+
+    def _replace(self) -> None:
+        holder: Any = sys.modules.get(self._target.module)
+        if self._target.class_name is not None:
+            holder = getattr(holder, self._target.class_name, None)
+        try:
+            original = inspect.getattr_static(holder, self._target.function)
+        except AttributeError:
+            return  # this version has no such function
+        function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
+        replacement: Any = _WRAPPERS[self._kind](self._target, function)
+        if isinstance(original, (staticmethod, classmethod)):
+            replacement = type(original)(replacement)
+        setattr(holder, self._target.function, replacement)
+        self._holder, self._original, self._replacement = holder, original, replacement
+
+    def remove(self) -> None:
+        _import_hook.forget(self._target.module, self._replace)
+        if self._holder is None:
+            return
+        # Somebody else may have put a hook around ours; then ours has to stay.
+        if inspect.getattr_static(self._holder, self._target.function, None) is self._replacement:
+            setattr(self._holder, self._target.function, self._original)
+        self._holder = None
+
+
+class _Choice(NamedTuple):
+    kind: str
+    target: Target
+
+
+#: Hooks asked for by the user and hooks that follow the settings, by kind and function.
+_manual: dict[tuple[Any, ...], _Hook] = {}
+_automatic: dict[tuple[Any, ...], _Hook] = {}
+_was_asked_by_hand = False
+
+
+def _choose(framework: str, version: str, component: str, kind: str) -> list[_Choice]:
+    _check_word("framework", framework, TARGETS)
+    by_version = TARGETS[framework]
+    fitting = [key for key in by_version if versions.matches(key, version)]
+    exact = [key for key in fitting if versions.is_exact(key)]
+    if not fitting:
+        known = ", ".join(by_version)
+        raise ValueError(f"version {version!r} of {framework} is not supported; supported: {known}")
+    components = {name: kinds for key in exact or fitting for name, kinds in by_version[key].items()}
+    _check_word("component", component, components)
+    _check_word("hook_type", kind, components[component])
+    chosen: dict[Any, _Choice] = {}
+    for key in exact or fitting:
+        for target in by_version[key].get(component, {}).get(kind, ()):
+            chosen.setdefault(target.key, _Choice(kind, target))
+    return list(chosen.values())
+
+
+def _check_word(name: str, word: str, allowed: Any) -> None:
+    if not isinstance(word, str):
+        raise TypeError(f"{name} must be a string, not {type(word).__name__}")
+    if word not in allowed:
+        raise ValueError(f"unknown {name} {word!r}; known: {', '.join(allowed)}")
+
+
+def _install(hooks: dict[tuple[Any, ...], _Hook], choices: list[_Choice]) -> None:
+    for kind, target in choices:
+        key = (kind, *target.key)
+        if key not in hooks:
+            hooks[key] = _Hook(target, kind)
+            hooks[key].install()
+
+
+def _remove(hooks: dict[tuple[Any, ...], _Hook]) -> None:
+    for hook in reversed(list(hooks.values())):
+        hook.remove()
+    hooks.clear()
+
+
+def init_framework_hooks(framework: str, version: str, component: str, hook_type: str) -> None:
+    """Hook the functions of a framework's component, for labels or for snapshots.
+
+    .. code-block:: python
+
+        msmemscope.init_framework_hooks("vllm_ascend", "11.0", "worker", "snapshot")
+
+    Calling it for ``decompose`` replaces the automatic hooks, which cover all frameworks.
+
+    >>> import msmemscope
+    >>> msmemscope.init_framework_hooks("pytorch", "2.7.1", "fsdp2", "decompose")
+    >>> msmemscope.cleanup_framework_hooks()
+    >>> msmemscope.init_framework_hooks("pytorch", "2.7.1", "fsdp3", "decompose")
+    Traceback (most recent call last):
+    ValueError: unknown component 'fsdp3'; known: fsdp1, fsdp2
+
+    :param hook_type: ``decompose`` or ``snapshot``.
+    """
+    global _was_asked_by_hand
+    if not isinstance(version, str):
+        raise TypeError(f"version must be a string, not {type(version).__name__}")
+    choices = _choose(framework, version, component, hook_type)
+    with _lock:
+        if hook_type == DECOMPOSE:
+            _was_asked_by_hand = True
+            _remove(_automatic)
+        _install(_manual, choices)
+
+
+def cleanup_framework_hooks() -> None:
+    """Take away all hooks that :func:`init_framework_hooks` has put in place."""
+    with _lock:
+        _remove(_manual)
+
+
+def follow(is_wanted: bool) -> None:
+    """Put the automatic hooks for labels in place, or take them away."""
+    with _lock:
+        if not is_wanted:
+            _remove(_automatic)
+        elif not _was_asked_by_hand and not _automatic:
+            _install(_automatic, _all_decompose())
+
+
+def _all_decompose() -> list[_Choice]:
+    """The label hooks of all frameworks that can be meant; each function once."""
+    chosen: dict[Any, _Choice] = {}
+    for framework, by_version in TARGETS.items():
+        version = _version_of(framework)
+        for key, components in by_version.items():
+            if version is None or versions.matches(key, version):
+                for kinds in components.values():
+                    for target in kinds.get(DECOMPOSE, ()):
+                        chosen.setdefault(target.key, _Choice(DECOMPOSE, target))
+    return list(chosen.values())
+
+
+def _version_of(framework: str) -> str | None:
+    if framework != "pytorch":
+        return None
+    return getattr(sys.modules.get("torch"), "__version__", None)

@@ -1,0 +1,131 @@
+"""Wrong arguments: the exception, its text, and that nothing has changed afterwards."""
+
+import msmemscope
+import pytest
+from msmemscope import _internal, describe
+
+CONFIG = [
+    ({"level": 0}, TypeError, "Value for argument 'level' must be a string (use quotes)"),
+    ({"events": ["alloc"]}, TypeError, "Value for argument 'events' must be a string (use quotes)"),
+    ({"watch": None}, TypeError, "Value for argument 'watch' must be a string (use quotes)"),
+    ({"levle": "op"}, ValueError, "did you mean 'level'?"),
+    ({"": "x"}, ValueError, "unknown key"),
+    ({"level": "operators"}, ValueError, "invalid value 'operators' for level"),
+    ({"events": "alloc,fre"}, ValueError, "did you mean 'free'?"),
+    ({"device": ""}, ValueError, "device"),
+    ({"device": "npu:32"}, ValueError, "npu:32"),
+    ({"device": "gpu"}, ValueError, "gpu"),
+    ({"call_stack": "c:1001"}, ValueError, "1001"),
+    ({"call_stack": "python:x"}, ValueError, "python:x"),
+    ({"steps": "0"}, ValueError, "steps"),
+    ({"steps": "1,2,3,4,5,6"}, ValueError, "steps"),
+    ({"data_format": "xml"}, ValueError, "xml"),
+    ({"data_format": ""}, ValueError, "data_format"),
+    ({"analysis": "leak"}, ValueError, "did you mean 'leaks'?"),
+    ({"analysis": "oom:0"}, ValueError, "oom:0"),
+    ({"watch": "a,b,c,d"}, ValueError, "watch"),
+    ({"output": ""}, ValueError, "output"),
+    ({"output": "a", "output_path": "b"}, ValueError, "output"),
+    ({"log_level": "loud"}, ValueError, "loud"),
+    ({"max_trace_size": "much"}, ValueError, "much"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "kind", "text"), CONFIG, ids=lambda value: str(value)[:40])
+def test_config(arguments, kind, text):
+    before = _internal.settings_text()
+    with pytest.raises(kind) as raised:
+        msmemscope.config(device="npu:3", **arguments) if "device" not in arguments else msmemscope.config(**arguments)
+    assert text in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert _internal.settings_text() == before
+    if kind is ValueError:
+        assert isinstance(raised.value, msmemscope.exceptions.ConfigError)
+
+
+def test_config_takes_no_positional_arguments():
+    with pytest.raises(TypeError, match="takes no positional arguments"):
+        msmemscope.config("op")
+
+
+def test_config_goes_back_to_defaults_but_keeps_the_place(tmp_path):
+    msmemscope.config(level="kernel", output=str(tmp_path), call_stack="c:5")
+    msmemscope.config(events="alloc")
+    text = _internal.settings_text()
+    assert f"output={tmp_path};" in text
+    assert "level=1;" in text
+    assert "c_stack" not in text
+
+
+class FakeTensor:
+    nbytes = 24
+
+    def data_ptr(self):
+        return 0x1000
+
+
+CALLS = [
+    (lambda: msmemscope.RecordFunction(3), TypeError, "must be a string"),
+    (lambda: msmemscope.RecordFunction(""), ValueError, "must not be empty"),
+    (lambda: msmemscope.RecordFunction("x" * 129), ValueError, "128 bytes"),
+    (lambda: msmemscope.RecordFunction("x")(7), TypeError, "decorates functions"),
+    (lambda: msmemscope.take_snapshot("0"), TypeError, "device_mask"),
+    (lambda: msmemscope.take_snapshot(1.5), TypeError, "device_mask"),
+    (lambda: msmemscope.take_snapshot(True), TypeError, "device_mask"),
+    (lambda: msmemscope.take_snapshot([0, "1"]), TypeError, "device_mask"),
+    (lambda: msmemscope.take_snapshot(-1), ValueError, "no device -1"),
+    (lambda: msmemscope.take_snapshot(name=5), TypeError, "name must be a string"),
+    (lambda: msmemscope.take_snapshot(name="x" * 129), ValueError, "128 bytes"),
+    (lambda: msmemscope.TakeSnapshot({0}), TypeError, "device_mask"),
+    (lambda: describe.describer(owner=3), TypeError, "must be a string"),
+    (lambda: describe.describer(owner=""), ValueError, "must not be empty"),
+    (lambda: describe.describer(owner="x" * 129), ValueError, "128 bytes"),
+    (lambda: describe.describer(), TypeError, "owner"),
+    (lambda: describe.describer("text", owner="x"), NotImplementedError, "Unsupported tensor type"),
+    (lambda: describe.describer(-5, owner="x"), ValueError, "no address"),
+    (lambda: describe.describer(FakeTensor(), owner="x").__enter__(), TypeError, "opens no region"),
+    (lambda: msmemscope.watcher.watch(), TypeError, "needs a name"),
+    (lambda: msmemscope.watcher.watch(name="x"), TypeError, "one positional argument"),
+    (lambda: msmemscope.watcher.watch(FakeTensor(), FakeTensor(), name="x"), TypeError, "one positional argument"),
+    (lambda: msmemscope.watcher.watch(FakeTensor()), TypeError, "needs a name"),
+    (lambda: msmemscope.watcher.watch(FakeTensor(), name=1), TypeError, "name must be a string"),
+    (lambda: msmemscope.watcher.watch(FakeTensor(), name="x" * 65), ValueError, "64 bytes"),
+    (lambda: msmemscope.watcher.watch(FakeTensor(), name=""), ValueError, "64 bytes"),
+    (lambda: msmemscope.watcher.watch(7, name="x"), TypeError, "Expected a tensor as args."),
+    (lambda: msmemscope.watcher.watch(4096, length=0, name="x"), ValueError, "length must be positive"),
+    (lambda: msmemscope.watcher.watch(4096, length="8", name="x"), TypeError, "length must be an integer"),
+    (lambda: msmemscope.watcher.watch(FakeTensor(), length=8, name="x"), TypeError, "must be an integer"),
+    (lambda: msmemscope.watcher.watch(FakeTensor(), name="x", dump_nums=0), ValueError, "dump_nums must be positive"),
+    (lambda: msmemscope.watcher.remove(), TypeError, "one positional argument"),
+    (lambda: msmemscope.watcher.remove("x"), TypeError, "Expected a tensor as args."),
+    (lambda: msmemscope.init_framework_hooks("keras", "1", "a", "snapshot"), ValueError, "unknown framework"),
+    (lambda: msmemscope.init_framework_hooks("verl", "0.6", "TaskRunner", "snapshot"), ValueError, "not supported"),
+    (lambda: msmemscope.init_framework_hooks("verl", 7, "TaskRunner", "snapshot"), TypeError, "version must be"),
+    (lambda: msmemscope.init_framework_hooks("verl", "0.7.0", "x", "snapshot"), ValueError, "unknown component"),
+    (lambda: msmemscope.init_framework_hooks("verl", "0.7.0", "TaskRunner", "x"), ValueError, "unknown hook_type"),
+    (lambda: msmemscope.enable_npu_sanitizer(), RuntimeError, "needs torch_npu"),
+]
+
+
+@pytest.mark.parametrize("position", range(len(CALLS)))
+def test_calls(position):
+    call, kind, text = CALLS[position]
+    before = _internal.settings_text(), msmemscope.watcher.blocks()
+    with pytest.raises(kind) as raised:
+        call()
+    assert text in str(raised.value)
+    assert (_internal.settings_text(), msmemscope.watcher.blocks()) == before
+
+
+def test_watcher_keeps_blocks_by_address():
+    msmemscope.watcher.watch(FakeTensor(), name="test", dump_nums=2)
+    msmemscope.watcher.watch(0x2000, length=1000, name="other")
+    assert [block.name for block in msmemscope.watcher.blocks()] == ["test", "other"]
+    msmemscope.watcher.remove(FakeTensor())
+    msmemscope.watcher.remove(0x2000, length=1000)
+    assert msmemscope.watcher.blocks() == ()
+
+
+def test_snapshot_without_a_framework():
+    with pytest.raises(msmemscope.exceptions.FrameworkError, match="torch_npu"):
+        msmemscope.take_snapshot(0)

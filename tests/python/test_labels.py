@@ -1,0 +1,243 @@
+"""Owners of memory: regions, addresses, hooks of frameworks."""
+
+import sys
+import types
+
+import msmemscope
+import pytest
+from msmemscope import _import_hook
+from msmemscope.hijacker import manager, targets, versions
+
+FRONT = """
+    import asyncio, threading
+    import msmemscope
+    import msmemscope.describe as describe
+    import small_framework as framework
+    msmemscope.config(analysis="decompose", output="out")
+    framework.begin()
+    pool = framework.Pool()
+"""
+
+
+def owners(run):
+    return [row.attributes.get("owner") for row in run.rows("MALLOC", "PTA")]
+
+
+def test_regions(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    @describe.describer(owner="test1")
+    def train1():
+        pool.block(512)
+    train1()
+    with describe.describer(owner="test2"):
+        train1()
+        pool.block(512)
+    describe.describer(owner="test3").__enter__()
+    pool.block(512)
+    describe.describer(owner="test3").__exit__()
+    pool.block(512)
+    try:
+        with describe.describer(owner="raises"):
+            1 / 0
+    except ZeroDivisionError:
+        pass
+    pool.block(512)
+    """
+    )
+    assert owners(one) == ["PTA@test1", "PTA@test2@test1", "PTA@test2", "PTA@test3", "PTA", "PTA"]
+
+
+def test_addresses(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    class Tensor:
+        def data_ptr(self):
+            return address
+    pool.block(512)
+    address = pool.block(512)
+    describe.describer(Tensor(), owner="test4")
+    describe.describer(pool.block(512), owner="test5")
+    """
+    )
+    assert owners(one) == ["PTA", "PTA@test4", "PTA@test5"]
+
+
+def test_three_labels_count(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    labels = [describe.describer(owner=name) for name in "abcd"]
+    for label in labels + labels[:1]:
+        label.__enter__()
+    pool.block(512)
+    for label in reversed(labels + labels[:1]):
+        label.__exit__()
+    pool.block(512)
+    with describe.describer(owner="e"):
+        pool.block(512)
+    """
+    )
+    assert owners(one) == ["PTA@a@b@c", "PTA", "PTA@e"]
+    assert one.stderr.count("more than 3 labels") == 1
+
+
+def test_threads_have_their_own_labels(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    def work():
+        framework.acl.aclrtSetDevice(0)
+        pool.block(512)
+    with describe.describer(owner="main"):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        pool.block(512)
+    """
+    )
+    assert owners(one) == ["PTA", "PTA@main"]
+
+
+def test_labels_opened_and_closed_outside_of_the_scope(run):
+    one = run(
+        FRONT
+        + """
+    with describe.describer(owner="before"):
+        msmemscope.start()
+        pool.block(512)
+        msmemscope.stop(finish=False)
+    msmemscope.start()
+    pool.block(512)
+    """
+    )
+    assert owners(one) == ["PTA@before", "PTA"]
+
+
+def test_coroutines_do_not_share_labels(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    @describe.describer(owner="left")
+    async def left():
+        pool.block(512)
+        await asyncio.sleep(0)
+        pool.block(512)
+    @describe.describer(owner="right")
+    async def right():
+        pool.block(512)
+        await asyncio.sleep(0)
+        pool.block(512)
+    async def main():
+        await asyncio.gather(left(), right())
+    asyncio.run(main())
+    """
+    )
+    assert owners(one) == ["PTA@left", "PTA@right", "PTA@left", "PTA@right"]
+
+
+def test_version_keys():
+    assert versions.matches("2.6+", "2.13.0a1+cpu")
+    assert not versions.matches("2.6+", "2.5.1")
+    assert versions.matches("2.6-2.9", "2.6.0")
+    assert not versions.matches("11.0", "11.1")
+    assert versions.matches("11.0", "11.0.0rc1")
+    assert versions.matches("*", "anything")
+
+
+@pytest.fixture
+def framework(monkeypatch):
+    """A module that looks like a part of vLLM, importable but not imported."""
+    name = "vllm_ascend.worker.worker"
+    for package in ("vllm_ascend", "vllm_ascend.worker"):
+        module = types.ModuleType(package)
+        module.__path__ = []
+        monkeypatch.setitem(sys.modules, package, module)
+    recorded = []
+    monkeypatch.setattr(manager, "push_label", lambda label, level: recorded.append(("push", label, level)))
+    monkeypatch.setattr(manager, "pop_label", lambda label, level: recorded.append(("pop", label, level)))
+    module = types.ModuleType(name)
+
+    class NPUWorker:
+        def compile_or_warm_up_model(self, fails=False):
+            """Warms up."""
+            recorded.append("body")
+            if fails:
+                raise KeyError
+
+    module.NPUWorker = NPUWorker
+    yield module, recorded
+    msmemscope.cleanup_framework_hooks()
+    sys.modules.pop(name, None)
+
+
+def test_hooks_label_and_leave(framework):
+    module, recorded = framework
+    msmemscope.init_framework_hooks("vllm_ascend", "11.0", "worker", "decompose")
+    sys.modules[module.__name__] = module
+    _import_hook._imported(module.__name__)
+    function = module.NPUWorker.compile_or_warm_up_model
+    assert function.__doc__ == "Warms up."
+    pushed = [("push", "vllm", 1), ("push", "warmup", 2)]
+    popped = [("pop", "warmup", 2), ("pop", "vllm", 1)]
+    module.NPUWorker().compile_or_warm_up_model()
+    assert recorded == [*pushed, "body", *popped]
+    recorded.clear()
+    with pytest.raises(KeyError):
+        module.NPUWorker().compile_or_warm_up_model(fails=True)
+    assert recorded == [*pushed, "body", *popped]
+    msmemscope.init_framework_hooks("vllm_ascend", "11.0", "worker", "decompose")
+    recorded.clear()
+    module.NPUWorker().compile_or_warm_up_model()
+    assert recorded == [*pushed, "body", *popped], "a second call must not hook twice"
+    msmemscope.cleanup_framework_hooks()
+    recorded.clear()
+    module.NPUWorker().compile_or_warm_up_model()
+    assert recorded == ["body"]
+
+
+def test_regions_between_two_functions(framework):
+    _, recorded = framework
+    labels = (("fsdp2", 1), ("activation", 2))
+    opening = targets.Target("m", None, "pre", labels, opens=lambda owner: id(owner))
+    closing = targets.Target("m", None, "post", labels, closes=lambda owner: id(owner))
+    pre = manager._labelled(opening, lambda owner: recorded.append("pre"))
+    post = manager._labelled(closing, lambda owner: recorded.append("post"))
+    outer, inner = object(), object()
+    pre(outer)
+    pre(inner)
+    post(inner)
+    post(outer)
+    push = [("push", "fsdp2", 1), ("push", "activation", 2)]
+    pop = [("pop", "activation", 2), ("pop", "fsdp2", 1)]
+    assert recorded == [*push, "pre", "pre", "post", "post", *pop]
+    recorded.clear()
+    pre(outer)
+    pre(inner)  # the body raises: neither is closed
+    pre(outer)
+    post(outer)
+    assert recorded == [*push, "pre", "pre", "pre", "post", *pop]
+
+
+def test_import_hook_calls_back_once(tmp_path, monkeypatch):
+    (tmp_path / "awaited_module.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    seen = []
+
+    def callback():
+        seen.append(sys.modules["awaited_module"].value)
+
+    _import_hook.when_imported("awaited_module", callback)
+    _import_hook.when_imported("awaited_module", callback)
+    import awaited_module
+
+    assert seen == [1]
+    assert _import_hook._finder not in sys.meta_path or _import_hook._callbacks
+    del sys.modules["awaited_module"], awaited_module

@@ -1,0 +1,73 @@
+"""The package itself: what it needs, what it offers, and that its examples are true."""
+
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import msmemscope
+import pytest
+from conftest import PACKAGE
+
+
+def test_importing_needs_nothing_else():
+    code = """
+        import sys
+        class Refuse:
+            def find_spec(self, name, *_):
+                if name.partition(".")[0] in ("torch", "torch_npu", "mindspore", "mstx", "numpy", "packaging"):
+                    raise AssertionError(name)
+        sys.meta_path.insert(0, Refuse())
+        import msmemscope, msmemscope.describe, msmemscope.hijacker.manager
+        for name in msmemscope.__all__:
+            getattr(msmemscope, name)
+    """
+    lines = [line[8:] for line in code.splitlines()]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, env={"PYTHONPATH": str(PACKAGE)})
+
+
+def test_importing_leaves_nothing_behind(tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", "import msmemscope"], cwd=tmp_path, check=True, env={"PYTHONPATH": str(PACKAGE)}
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def modules():
+    for module in pkgutil.walk_packages(msmemscope.__path__, "msmemscope."):
+        if "_torch" not in module.name and not module.name.endswith(("_attach", "_internal")):
+            yield module.name
+
+
+@pytest.mark.parametrize("name", ["msmemscope", *modules()])
+def test_examples(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    failed, _ = doctest.testmod(module, optionflags=doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS)
+    assert failed == 0
+
+
+def test_everything_public_is_documented():
+    for name in msmemscope.__all__:
+        assert name.startswith("__") or getattr(msmemscope, name).__doc__, name
+
+
+def test_older_package_offers_the_same():
+    import msleaks
+
+    for name in msmemscope.__all__:
+        assert getattr(msleaks, name) is getattr(msmemscope, name)
+
+
+def test_a_recorder_of_another_version_is_refused(run):
+    one = run("""
+        import msmemscope
+        msmemscope._recorder._failure = "version 9 instead of 1"
+        msmemscope._internal.is_attached = lambda: False
+        try:
+            msmemscope.start()
+        except msmemscope.exceptions.RecorderError as error:
+            print(error)
+    """)
+    assert one.stdout == "version 9 instead of 1\n"

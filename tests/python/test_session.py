@@ -1,0 +1,231 @@
+"""Collection control: scopes, shadow collection, steps."""
+
+import pytest
+
+
+def test_two_lines_are_enough(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        msmemscope.start()
+        framework.begin()
+        framework.free(framework.allocate(1 << 20))
+        msmemscope.stop()
+    """)
+    (malloc,) = one.rows("MALLOC", "HAL")
+    (free,) = one.rows("FREE", "HAL")
+    assert malloc["Ptr"] == free["Ptr"]
+    assert malloc.attributes["size"] == str(1 << 20)
+    assert one.stdout == ""
+
+
+def test_config_without_arguments(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config()
+        msmemscope.start()
+        framework.begin()
+        for i in range(10):
+            framework.free(framework.allocate(4096))
+            msmemscope.step()
+        msmemscope.stop()
+    """)
+    results = one.directory / "memscopeDumpResults"
+    assert len(list(results.glob("msmemscope_*_ascend/device_0/dump/memscope_dump_*.csv"))) == 1
+    text = next(results.rglob("memscope_dump_*.csv")).read_text()
+    assert text.count("SYSTEM,STEP") == 10
+
+
+def test_scopes_can_be_repeated(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(events="alloc,free", output="out")
+        framework.begin()
+        for scope in range(3):
+            framework.free(framework.allocate(1000))       # between the scopes
+            msmemscope.start()
+            framework.free(framework.allocate(4096 * (scope + 1)))
+            msmemscope.stop()
+    """)
+    assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["4096", "8192", "12288"]
+    assert len(one.files("memscope_dump_*.csv")) == 1
+
+
+def test_files_are_there_after_stop(run):
+    one = run("""
+        import glob
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        msmemscope.start()
+        framework.begin()
+        framework.allocate(4096)
+        msmemscope.stop()
+        (path,) = glob.glob("out/*/device_0/dump/memscope_dump_*.csv")
+        text = open(path).read()
+        assert ",MALLOC,HAL," in text, text
+        assert "shadow:true" not in text, text
+    """)
+    assert one.rows("FREE", "HAL")[0].attributes["shadow"] == "true"
+
+
+def test_what_was_alive_before_is_shown_as_such(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        framework.begin()
+        alive = framework.allocate(4096)
+        framework.free(framework.allocate(8192))
+        msmemscope.config(output="out")
+        msmemscope.start()
+        fresh = framework.allocate(12288)
+        framework.free(alive)
+        framework.free(fresh)
+        msmemscope.stop()
+    """)
+    rows = {row.attributes["size"]: row.attributes.get("shadow") for row in one.rows("MALLOC", "HAL")}
+    assert rows == {"4096": "true", "12288": None}
+
+
+def test_recording_as_context_manager_and_decorator(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+
+        @msmemscope.recording()
+        def second():
+            framework.free(framework.allocate(8192))
+
+        framework.begin()
+        try:
+            with msmemscope.recording(events="alloc,free", output="out") as directory:
+                framework.free(framework.allocate(4096))
+                raise KeyError("passes through")
+        except KeyError:
+            pass
+        framework.free(framework.allocate(1000))
+        second()
+        print(directory())
+    """)
+    assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["4096", "8192"]
+    assert one.stdout.strip().startswith(str(one.output))
+
+
+def test_place_and_format_are_settled_by_the_first_start(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out", data_format="db")
+        msmemscope.start()
+        msmemscope.stop()
+        msmemscope.config(output="elsewhere", data_format="csv")
+        msmemscope.start()
+        framework.begin()
+        framework.allocate(4096)
+        msmemscope.stop()
+    """)
+    assert len(one.files("memscope_dump_*.db")) == 1
+    assert not (one.directory / "elsewhere").exists()
+    assert "output can only be set once" in one.stderr
+    assert "data_format can only be set once" in one.stderr
+
+
+def test_start_and_stop_out_of_order_do_nothing(run):
+    run("""
+        import msmemscope
+        msmemscope.stop()
+        msmemscope.step()
+        msmemscope.config(output="out")
+        msmemscope.start()
+        msmemscope.start()
+        msmemscope.stop()
+        msmemscope.stop()
+    """)
+
+
+def test_msleaks_has_the_earlier_names(run):
+    one = run("""
+        import msleaks
+        import msleaks.describe as describe
+        import small_framework as framework
+        msleaks.start()
+        framework.begin()
+        with describe.describer(owner="a"):
+            framework.allocate(4096)
+        msleaks.stop()
+    """)
+    (path,) = (one.directory / "leaksDumpResults").rglob("leaks_dump_*.csv")
+    assert path.parts[-4].startswith("msleaks_")
+
+
+def test_a_forked_child_has_its_own_recording(run):
+    one = run("""
+        import os
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        msmemscope.start()
+        child = os.fork()
+        framework.begin()
+        framework.allocate(4096 if child else 8192)
+        if child:
+            os.waitpid(child, 0)
+        msmemscope.stop()
+    """)
+    by_process = {}
+    for row in one.rows("MALLOC", "HAL"):
+        by_process.setdefault(row["Process Id"], []).append(row.attributes["size"])
+    assert sorted(by_process.values()) == [["4096"], ["8192"]]
+
+
+def test_threads_started_before_the_import_are_recorded(run):
+    one = run("""
+        import threading
+        import small_framework as framework
+        framework.begin()
+        go = threading.Event()
+        def work():
+            framework.acl.aclrtSetDevice(0)
+            go.wait()
+            framework.free(framework.allocate(4096))
+        thread = threading.Thread(target=work)
+        thread.start()
+        import msmemscope
+        msmemscope.config(output="out")
+        msmemscope.start()
+        go.set()
+        thread.join()
+        msmemscope.stop()
+    """)
+    assert len(one.rows("MALLOC", "HAL")) == 1
+
+
+def test_python_dash_m(run):
+    one = run(
+        """
+        import msmemscope
+        import small_framework as framework
+        with msmemscope.recording(output="out"):
+            framework.begin()
+            framework.allocate(4096)
+        """,
+        as_module=True,
+    )
+    assert len(one.rows("MALLOC", "HAL")) == 1
+
+
+@pytest.mark.parametrize("spelling", ["output", "output_path"])
+def test_both_spellings(run, spelling):
+    one = run(f"""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config({spelling}="out", format="db")
+        msmemscope.start()
+        framework.begin()
+        framework.allocate(4096)
+        msmemscope.stop()
+    """)
+    assert len(one.files("memscope_dump_*.db")) == 1

@@ -1,0 +1,218 @@
+"""The Python trace: calls of all threads, named regions, exceptions."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+VERSIONS = sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python3")) if os.environ.get("ALL_PYTHONS") else []
+
+
+def names(run):
+    return [name.rpartition(": ")[2] for name in run.calls()]
+
+
+def test_tracer_alone(run):
+    one = run("""
+        import msmemscope
+        msmemscope.config(output="out")
+        def inner(values):
+            return sorted(values)
+        def outer():
+            return inner([3, 1, 2])
+        outer()                        # not traced
+        msmemscope.tracer.start()
+        outer()
+        msmemscope.tracer.stop()
+        outer()                        # not traced
+    """)
+    assert names(one) == ["<module>", "outer", "inner", "builtins.sorted"]
+    (path,) = one.files("python_trace_*.csv")
+    assert path.read_text().splitlines()[0] == "FuncInfo,StartTime(ns),EndTime(ns),Thread Id,Process Id"
+    assert f"{one.directory}/script.py(4): inner" in path.read_text()
+
+
+def test_events_traceback(run):
+    one = run("""
+        import msmemscope
+        def traced(): pass
+        def untraced(): pass
+        msmemscope.config(events="traceback", output="out")
+        msmemscope.start()
+        traced()
+        msmemscope.stop()
+        untraced()
+        msmemscope.config(events="")
+        msmemscope.start()
+        untraced()
+        msmemscope.stop()
+    """)
+    assert "traced" in names(one)
+    assert "untraced" not in names(one)
+
+
+def test_exceptions_close_calls(run):
+    one = run("""
+        import msmemscope
+        msmemscope.config(output="out")
+        def deep(n):
+            if n == 0:
+                int("no number")       # a C function that raises
+            deep(n - 1)
+        def after(): pass
+        msmemscope.tracer.start()
+        try:
+            deep(3)
+        except ValueError:
+            pass
+        after()
+        msmemscope.tracer.stop()
+    """)
+    rows = {}
+    for line in one.files("python_trace_*.csv")[0].read_text().splitlines()[1:]:
+        name, start, end, *_ = line.rsplit(",", 4)
+        rows.setdefault(name.rpartition(": ")[2], []).append((int(start), int(end)))
+    assert len(rows["deep"]) == 4
+    last_end = max(end for _, end in rows["deep"])
+    assert rows["after"][0][0] >= last_end
+
+
+def test_threads(run):
+    one = run("""
+        import threading
+        import msmemscope
+        msmemscope.config(output="out")
+        ready, go = threading.Event(), threading.Event()
+        def in_old_thread(): pass
+        def in_new_thread(): pass
+        def old():
+            ready.set()
+            go.wait()
+            in_old_thread()
+        thread = threading.Thread(target=old)
+        thread.start()
+        ready.wait()
+        msmemscope.tracer.start()
+        go.set()
+        thread.join()
+        threads = [threading.Thread(target=in_new_thread) for _ in range(3)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        msmemscope.tracer.stop()
+    """)
+    assert names(one).count("in_old_thread") == 1
+    assert names(one).count("in_new_thread") == 3
+    assert len(one.files("python_trace_*.csv")) == 5
+
+
+def test_generators_and_coroutines(run):
+    one = run("""
+        import asyncio
+        import msmemscope
+        msmemscope.config(output="out")
+        def numbers():
+            yield 1
+            yield 2
+        async def work(n):
+            await asyncio.sleep(0)
+            return n
+        async def main():
+            return await asyncio.gather(*(work(n) for n in range(3)))
+        msmemscope.tracer.start()
+        assert list(numbers()) == [1, 2]
+        assert asyncio.run(main()) == [0, 1, 2]
+        msmemscope.tracer.stop()
+    """)
+    assert names(one).count("numbers") == 3
+    assert names(one).count("work") == 6
+
+
+def test_record_function(run):
+    one = run("""
+        import asyncio
+        import msmemscope
+        msmemscope.config(output="out")
+        with msmemscope.RecordFunction("forward_pass"):
+            pass
+        @msmemscope.RecordFunction("decorated")
+        def forward_pass(data):
+            '''Doc.'''
+            return data
+        assert forward_pass(3) == 3 and forward_pass.__name__ == "forward_pass" and forward_pass.__doc__ == "Doc."
+        try:
+            with msmemscope.RecordFunction("raises"):
+                1 / 0
+        except ZeroDivisionError:
+            pass
+        @msmemscope.RecordFunction("stretch")
+        async def task(n):
+            await asyncio.sleep(0)
+            if n == 1:
+                raise KeyError(n)
+            return n
+        async def main():
+            return await asyncio.gather(task(0), task(1), return_exceptions=True)
+        first, second = asyncio.run(main())
+        assert first == 0 and isinstance(second, KeyError)
+        @msmemscope.RecordFunction("generated")
+        def generator():
+            received = yield 1
+            assert received == "sent"
+            try:
+                yield 2
+            except KeyError:
+                yield 3
+        values = generator()
+        assert [next(values), values.send("sent"), values.throw(KeyError())] == [1, 2, 3]
+    """)
+    counted = {name: one.calls().count(name) for name in set(one.calls())}
+    assert counted == {"forward_pass": 1, "decorated": 1, "raises": 1, "stretch": 4, "generated": 3}
+
+
+def test_a_second_profiler_is_left_alone(run):
+    one = run("""
+        import sys
+        import msmemscope
+        msmemscope.config(output="out")
+        seen = []
+        sys.setprofile(lambda *a: seen.append(a[1]))
+        msmemscope.tracer.start()
+        len([])
+        msmemscope.tracer.stop()
+        sys.setprofile(None)
+        assert "c_call" in seen
+    """)
+    if sys.version_info < (3, 12):
+        assert "another profiler is active" in one.stderr
+
+
+@pytest.mark.parametrize("python", VERSIONS, ids=lambda path: path.parts[-3])
+def test_other_interpreters(run, python):
+    version = tuple(int(part) for part in python.parts[-3].split(".")[:2])
+    if version < (3, 9):
+        pytest.skip("not supported")
+    one = run(
+        """
+        import threading
+        import msmemscope
+        msmemscope.config(output="out")
+        def inner(values):
+            return sorted(values)
+        def outer():
+            return inner([3, 1, 2])
+        msmemscope.tracer.start()
+        outer()
+        thread = threading.Thread(target=outer)
+        thread.start()
+        thread.join()
+        try:
+            int("x")
+        except ValueError:
+            pass
+        msmemscope.tracer.stop()
+        """,
+        python=str(python),
+    )
+    for name, count in {"outer": 2, "inner": 2, "builtins.sorted": 2}.items():
+        assert names(one).count(name) == count
