@@ -49,13 +49,15 @@ pub fn configure(settings: CallStacks) {
     NATIVE_DEPTH.store(settings.native_depth.map_or(0, u32::from), Ordering::Relaxed);
 }
 
-/// The stacks of a memory event that happens now or, for frees, happened at `monotonic_ns`.
+/// Whether memory events have stacks now.
 #[inline(always)]
+pub fn are_wanted() -> bool {
+    NATIVE_DEPTH.load(Ordering::Relaxed) != 0 && state::records_everything()
+}
+
+/// The stacks of a memory event that happens now or, for frees, happened at `monotonic_ns`.
 pub fn of_event(monotonic_ns: u64) -> Stacks {
     let depth = NATIVE_DEPTH.load(Ordering::Relaxed);
-    if depth == 0 || !state::records_everything() {
-        return Stacks::NONE;
-    }
     Stacks { native: take_native(monotonic_ns, depth), python: StackId::NONE }
 }
 

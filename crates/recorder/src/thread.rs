@@ -100,6 +100,16 @@ pub fn record_event_now(fact: &Fact<'_>) {
 /// Writes down a memory event that happened at a moment taken from [`stamp`], with its stacks.
 #[inline(always)]
 pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
+    if stacks::are_wanted() {
+        record_event_with_stacks(monotonic_ns, fact);
+    } else {
+        record(monotonic_ns, fact);
+    }
+}
+
+/// Apart, so that events without stacks do not pay for the possibility.
+#[inline(never)]
+fn record_event_with_stacks(monotonic_ns: u64, fact: &Fact<'_>) {
     record_with_stacks(monotonic_ns, stacks::of_event(monotonic_ns), fact);
 }
 

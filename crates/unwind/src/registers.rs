@@ -130,13 +130,7 @@ pub(crate) mod architecture {
 
     /// Where the return address lies from the frame address unless tables say otherwise.
     #[cfg(target_arch = "x86_64")]
-    pub const DEFAULT_RETURN_ADDRESS_OFFSET: Option<i32> = Some(-8);
+    pub const DEFAULT_RETURN_ADDRESS_OFFSET: i32 = -8;
     #[cfg(target_arch = "aarch64")]
-    pub const DEFAULT_RETURN_ADDRESS_OFFSET: Option<i32> = None;
-
-    /// Where it lies in functions whose frame address is in another register.
-    #[cfg(target_arch = "x86_64")]
-    pub const INTERRUPTED_RETURN_ADDRESS_OFFSET: Option<i32> = Some(-8);
-    #[cfg(target_arch = "aarch64")]
-    pub const INTERRUPTED_RETURN_ADDRESS_OFFSET: Option<i32> = None;
+    pub const DEFAULT_RETURN_ADDRESS_OFFSET: i32 = crate::rule::IN_REGISTER;
 }

@@ -14,10 +14,12 @@ const KIND_SHIFT: u32 = MODULE_BITS;
 const FRAME_SHIFT: u32 = KIND_SHIFT + KIND_BITS;
 const POINTER_SHIFT: u32 = FRAME_SHIFT + FRAME_BITS;
 const RETURN_SHIFT: u32 = POINTER_SHIFT + SLOT_BITS;
-/// The slot value that says "still in its register".
-const IN_REGISTER: u64 = 1 << (SLOT_BITS - 1);
 /// Stack slots are words.
 const WORD_BYTES: i32 = 8;
+
+/// The offset that says "still in its register". It is the lowest number of its field, so that
+/// packing and unpacking need not treat it differently.
+pub(crate) const IN_REGISTER: i32 = -(1 << (SLOT_BITS - 1)) * WORD_BYTES;
 
 /// With [`RuleKind::FromInterruptedRegister`], says that the caller's frame pointer lies where the
 /// frame pointer points, as long as that is within the frame. (Compilers do not take this back
@@ -53,23 +55,23 @@ pub(crate) struct Rule {
     pub kind: RuleKind,
     /// Offset from the base register to the frame address.
     pub frame_offset: i32,
-    /// Where the caller's frame pointer lies from the frame address; nothing if still in its register.
-    pub frame_pointer_offset: Option<i32>,
-    /// Where the return address lies from the frame address; nothing if still in the link register.
-    pub return_address_offset: Option<i32>,
+    /// Where the caller's frame pointer lies from the frame address, or [`IN_REGISTER`].
+    pub frame_pointer_offset: i32,
+    /// Where the return address lies from the frame address, or [`IN_REGISTER`].
+    pub return_address_offset: i32,
 }
 
 impl Rule {
     /// A rule that needs no offsets.
     pub const fn plain(kind: RuleKind) -> Self {
-        Self { kind, frame_offset: 0, frame_pointer_offset: None, return_address_offset: None }
+        Self { kind, frame_offset: 0, frame_pointer_offset: IN_REGISTER, return_address_offset: IN_REGISTER }
     }
 
     /// The rule in one word, if its numbers fit. Nearly all do; others are computed anew each time.
     pub fn pack(self, module: ModuleIndex) -> Option<u64> {
         let frame = pack_words(self.frame_offset, FRAME_BITS)?;
-        let frame_pointer = pack_slot(self.frame_pointer_offset)?;
-        let return_address = pack_slot(self.return_address_offset)?;
+        let frame_pointer = pack_words(self.frame_pointer_offset, SLOT_BITS)?;
+        let return_address = pack_words(self.return_address_offset, SLOT_BITS)?;
         Some(
             u64::from(module)
                 | (self.kind as u64) << KIND_SHIFT
@@ -94,10 +96,47 @@ impl Rule {
         let rule = Self {
             kind,
             frame_offset: unpack_words(packed >> FRAME_SHIFT, FRAME_BITS),
-            frame_pointer_offset: unpack_slot(packed >> POINTER_SHIFT),
-            return_address_offset: unpack_slot(packed >> RETURN_SHIFT),
+            frame_pointer_offset: unpack_words(packed >> POINTER_SHIFT, SLOT_BITS),
+            return_address_offset: unpack_words(packed >> RETURN_SHIFT, SLOT_BITS),
         };
         (rule, (packed & ((1 << MODULE_BITS) - 1)) as ModuleIndex)
+    }
+}
+
+/// The parts of a packed rule that the common steps need, read without unpacking the rest.
+pub(crate) struct PackedRule(pub u64);
+
+impl PackedRule {
+    /// Its module.
+    #[inline(always)]
+    pub fn module(&self) -> ModuleIndex {
+        (self.0 & ((1 << MODULE_BITS) - 1)) as ModuleIndex
+    }
+
+    /// Whether the frame address is an offset from the stack pointer (true) or from the frame pointer
+    /// (false); nothing for all other kinds.
+    #[inline(always)]
+    pub fn base_is_stack_pointer(&self) -> Option<bool> {
+        let kind = self.0 >> KIND_SHIFT & ((1 << KIND_BITS) - 1);
+        (kind <= RuleKind::FromFramePointer as u64).then_some(kind == RuleKind::FromStackPointer as u64)
+    }
+
+    /// Offset from the base to the frame address.
+    #[inline(always)]
+    pub fn frame_offset(&self) -> i64 {
+        i64::from(unpack_words(self.0 >> FRAME_SHIFT, FRAME_BITS))
+    }
+
+    /// See [`Rule::frame_pointer_offset`].
+    #[inline(always)]
+    pub fn frame_pointer_offset(&self) -> i64 {
+        i64::from(unpack_words(self.0 >> POINTER_SHIFT, SLOT_BITS))
+    }
+
+    /// See [`Rule::return_address_offset`].
+    #[inline(always)]
+    pub fn return_address_offset(&self) -> i64 {
+        i64::from(unpack_words(self.0 >> RETURN_SHIFT, SLOT_BITS))
     }
 }
 
@@ -114,19 +153,7 @@ fn pack_words(offset_bytes: i32, bits: u32) -> Option<u64> {
 #[inline]
 fn unpack_words(packed: u64, bits: u32) -> i32 {
     let shift = 64 - bits;
-    ((packed << shift) as i64 >> shift) as i32 * WORD_BYTES
-}
-
-fn pack_slot(offset_bytes: Option<i32>) -> Option<u64> {
-    match offset_bytes {
-        None => Some(IN_REGISTER),
-        Some(offset_bytes) => pack_words(offset_bytes, SLOT_BITS).filter(|packed| *packed != IN_REGISTER),
-    }
-}
-
-#[inline]
-fn unpack_slot(packed: u64) -> Option<i32> {
-    (packed & ((1 << SLOT_BITS) - 1) != IN_REGISTER).then(|| unpack_words(packed, SLOT_BITS))
+    (((packed << shift) as i64 >> shift) as i32) * WORD_BYTES
 }
 
 #[cfg(test)]
@@ -135,7 +162,7 @@ mod tests {
 
     #[test]
     fn rules_survive_packing() {
-        let offsets = [None, Some(-8), Some(-16), Some(0), Some(64), Some(-65_528), Some(65_528)];
+        let offsets = [IN_REGISTER, -8, -16, 0, 64, -65_528, 65_528];
         for kind in [RuleKind::FromStackPointer, RuleKind::FromFramePointer, RuleKind::Realigned, RuleKind::EndOfStack]
         {
             for frame_offset in [0, 8, 16, -8, 1_048_568, -1_048_576] {
@@ -157,7 +184,7 @@ mod tests {
         let rule = Rule::plain(RuleKind::FromStackPointer);
         assert_eq!(Rule { frame_offset: 1_048_576, ..rule }.pack(1), None);
         assert_eq!(Rule { frame_offset: 4, ..rule }.pack(1), None);
-        assert_eq!(Rule { frame_pointer_offset: Some(-65_536), ..rule }.pack(1), None);
-        assert_eq!(Rule { return_address_offset: Some(65_536), ..rule }.pack(1), None);
+        assert_eq!(Rule { frame_pointer_offset: -65_544, ..rule }.pack(1), None);
+        assert_eq!(Rule { return_address_offset: 65_536, ..rule }.pack(1), None);
     }
 }

@@ -8,11 +8,13 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const LINE_COUNT_BITS: u32 = 14;
 const SLOTS_PER_LINE: usize = 4;
-const WORDS_PER_LINE: usize = SLOTS_PER_LINE * 2;
+
+/// One cache line of slots.
+type Line = [[AtomicU64; 2]; SLOTS_PER_LINE];
 
 /// The table: 65,536 rules in one mebibyte.
 pub(crate) struct RuleTable {
-    words: &'static [AtomicU64],
+    lines: &'static [Line; 1 << LINE_COUNT_BITS],
 }
 
 /// What a rule is looked up by: the address, and whether it is a return address or an exact place.
@@ -24,30 +26,29 @@ pub(crate) fn rule_key(address: u64, exact: bool) -> u64 {
 impl RuleTable {
     /// An empty table, if there is memory.
     pub fn new() -> Option<Self> {
-        let word_count = WORDS_PER_LINE << LINE_COUNT_BITS;
+        let length_bytes = size_of::<[Line; 1 << LINE_COUNT_BITS]>();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let address =
-            unsafe { libc::mmap(core::ptr::null_mut(), word_count * size_of::<AtomicU64>(), protection, flags, -1, 0) };
+        let address = unsafe { libc::mmap(core::ptr::null_mut(), length_bytes, protection, flags, -1, 0) };
         if address == libc::MAP_FAILED {
             return None;
         }
-        // SAFETY: the mapping is zeroed, aligned, `word_count` words long and never unmapped.
-        Some(Self { words: unsafe { core::slice::from_raw_parts(address.cast::<AtomicU64>(), word_count) } })
+        // SAFETY: the mapping is zeroed, aligned, as long as the table and never unmapped.
+        Some(Self { lines: unsafe { &*address.cast() } })
     }
 
-    #[inline]
-    fn line(&self, key: u64) -> &[AtomicU64] {
+    #[inline(always)]
+    fn line(&self, key: u64) -> &Line {
         let index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - LINE_COUNT_BITS)) as usize;
-        let start = index * WORDS_PER_LINE;
-        self.words.get(start..start + WORDS_PER_LINE).unwrap_or(&[])
+        // The shift leaves no index that is too large.
+        &self.lines[index]
     }
 
     /// The packed rule of a key.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u64> {
-        for slot in self.line(key).as_chunks::<2>().0 {
+        for slot in self.line(key) {
             let rule = slot[1].load(Relaxed);
             if slot[0].load(Relaxed) ^ rule == key {
                 return (rule != 0).then_some(rule);
@@ -58,7 +59,7 @@ impl RuleTable {
 
     /// Remembers a rule. Packed rules are never zero.
     pub fn put(&self, key: u64, rule: u64) {
-        let slots = self.line(key).as_chunks::<2>().0;
+        let slots = self.line(key);
         let same = |slot: &&[AtomicU64; 2]| slot[0].load(Relaxed) ^ slot[1].load(Relaxed) == key;
         let empty = |slot: &&[AtomicU64; 2]| slot[1].load(Relaxed) == 0;
         let victim = (key >> 5) as usize % SLOTS_PER_LINE;

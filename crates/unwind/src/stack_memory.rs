@@ -52,12 +52,17 @@ impl StackMemory {
     /// The word at an address, if it can be read.
     #[inline]
     pub fn read(&mut self, address: u64) -> Option<u64> {
-        if address >= self.floor && address < self.high && address.is_multiple_of(8) {
-            // SAFETY: aligned and between the stack pointer and the end of this thread's stack,
-            // which is mapped as long as the thread runs.
-            return Some(unsafe { (address as *const u64).read_volatile() });
-        }
-        self.read_foreign(address)
+        self.read_directly(address).or_else(|| self.read_foreign(address))
+    }
+
+    /// The word at an address of the thread's own stack.
+    #[inline(always)]
+    pub fn read_directly(&self, address: u64) -> Option<u64> {
+        // The end is a multiple of eight, so an aligned word that begins below it lies below it.
+        let is_inside = address >= self.floor && address < self.high && address.is_multiple_of(8);
+        // SAFETY: aligned and between the stack pointer and the end of this thread's stack, which is
+        // mapped as long as the thread runs.
+        is_inside.then(|| unsafe { (address as *const u64).read_volatile() })
     }
 
     #[cold]

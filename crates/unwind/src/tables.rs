@@ -14,10 +14,8 @@ use gimli::{
 
 use crate::elf::{ProgramHeaders, Section, find_build_id, find_section};
 use crate::expression::{Value, evaluate};
-use crate::registers::architecture::{
-    DEFAULT_RETURN_ADDRESS_OFFSET, FRAME_POINTER, INTERRUPTED_RETURN_ADDRESS_OFFSET, STACK_POINTER, VENDOR,
-};
-use crate::rule::{Rule, RuleKind, STORED_WHERE_IT_POINTS};
+use crate::registers::architecture::{DEFAULT_RETURN_ADDRESS_OFFSET, FRAME_POINTER, STACK_POINTER, VENDOR};
+use crate::rule::{IN_REGISTER, Rule, RuleKind, STORED_WHERE_IT_POINTS};
 
 pub(crate) type Bytes = EndianSlice<'static, LittleEndian>;
 
@@ -167,7 +165,7 @@ fn rule_of_row(
     };
     let return_address_offset = match return_address {
         Some(RegisterRule::Undefined) => return Some(Rule::plain(RuleKind::EndOfStack)),
-        Some(RegisterRule::Offset(offset)) => Some(i32::try_from(offset).ok()?),
+        Some(RegisterRule::Offset(offset)) => saved_offset(offset)?,
         None | Some(RegisterRule::SameValue) => DEFAULT_RETURN_ADDRESS_OFFSET,
         Some(_) => return None,
     };
@@ -175,15 +173,15 @@ fn rule_of_row(
         Value::Register(register, offset) if register == STACK_POINTER.0 => (RuleKind::FromStackPointer, offset),
         Value::Register(register, offset) if register == FRAME_POINTER.0 => (RuleKind::FromFramePointer, offset),
         Value::Stored(register, offset) if register == FRAME_POINTER.0 => (RuleKind::Realigned, offset),
-        Value::Register(register, offset) if return_address_offset == INTERRUPTED_RETURN_ADDRESS_OFFSET => {
+        Value::Register(register, offset) if return_address_offset == DEFAULT_RETURN_ADDRESS_OFFSET => {
             let rule = Rule {
                 kind: RuleKind::FromInterruptedRegister,
                 frame_offset: i32::try_from(offset).ok()?,
                 frame_pointer_offset: match row.register(FRAME_POINTER) {
-                    Some(RegisterRule::Expression(_)) => Some(STORED_WHERE_IT_POINTS),
+                    Some(RegisterRule::Expression(_)) => STORED_WHERE_IT_POINTS,
                     other => offset_of(other),
                 },
-                return_address_offset: Some(i32::from(register) * 8),
+                return_address_offset: i32::from(register) * 8,
             };
             return Some(rule);
         }
@@ -192,7 +190,7 @@ fn rule_of_row(
     let frame_pointer_offset = match row.register(FRAME_POINTER) {
         Some(RegisterRule::Expression(expression)) if kind == RuleKind::Realigned => {
             let slot = evaluate(expression.get(frames).ok()?.0.slice(), address)?;
-            (slot == Value::Register(FRAME_POINTER.0, 0)).then_some(None)?
+            (slot == Value::Register(FRAME_POINTER.0, 0)).then_some(IN_REGISTER)?
         }
         other => offset_of(other),
     };
@@ -200,11 +198,16 @@ fn rule_of_row(
 }
 
 /// Where a register was saved. Outer frames may still be found without one that is lost.
-fn offset_of(rule: Option<RegisterRule<usize>>) -> Option<i32> {
+fn offset_of(rule: Option<RegisterRule<usize>>) -> i32 {
     match rule {
-        Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok(),
-        _ => None,
+        Some(RegisterRule::Offset(offset)) => saved_offset(offset).unwrap_or(IN_REGISTER),
+        _ => IN_REGISTER,
     }
+}
+
+/// The offset of a register in the stack, which must not be mistaken for one in no place.
+fn saved_offset(offset: i64) -> Option<i32> {
+    i32::try_from(offset).ok().filter(|offset| *offset != IN_REGISTER)
 }
 
 /// Index and tables of a file. The index may be missing.

@@ -12,10 +12,10 @@ use crate::dynamic_linker::ObjectFinder;
 use crate::modules::{Module, ModuleRegistry};
 use crate::registers::Registers;
 use crate::registers::architecture::SIGNAL_TRAMPOLINE;
-use crate::rule::{ModuleIndex, Rule, RuleKind};
+use crate::rule::{ModuleIndex, PackedRule, Rule, RuleKind};
 use crate::rule_table::{RuleTable, rule_key};
 use crate::stack_memory::{StackMemory, copy_own_memory};
-use crate::walk::{Position, Step, step};
+use crate::walk::{Position, Step, step, step_simply};
 
 /// Most frames a stack may have.
 pub const LARGEST_DEPTH: usize = 1000;
@@ -138,24 +138,30 @@ fn stack_key(frames: &[u64], signature: u64) -> Key {
     hasher.finish(frames.len() as u64)
 }
 
-/// Modules that were found to be loaded during the current walk.
-struct CheckedModules {
-    indices: [ModuleIndex; CHECKED_MODULES],
+/// The modules a walk came through.
+struct ModulesOfWalk {
+    current: ModuleIndex,
+    /// Sums up all of them in their order.
+    signature: u64,
+    /// The last ones that were found to be loaded.
+    checked: [ModuleIndex; CHECKED_MODULES],
     next: usize,
 }
 
-impl CheckedModules {
-    #[inline]
-    fn contains(&self, index: ModuleIndex) -> bool {
-        self.indices.contains(&index)
+impl ModulesOfWalk {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { current: ModuleIndex::MAX, signature: 0, checked: [ModuleIndex::MAX; CHECKED_MODULES], next: 0 }
     }
 
-    #[inline]
-    fn remember(&mut self, index: ModuleIndex) {
-        if let Some(slot) = self.indices.get_mut(self.next % CHECKED_MODULES) {
-            *slot = index;
+    #[inline(always)]
+    fn enter(&mut self, module: ModuleIndex) {
+        self.current = module;
+        self.signature = (self.signature.rotate_left(7) ^ u64::from(module)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        if !self.checked.contains(&module) {
+            self.checked[self.next % CHECKED_MODULES] = module;
+            self.next += 1;
         }
-        self.next += 1;
     }
 }
 
@@ -257,65 +263,115 @@ impl Unwinder {
         thread: &mut ThreadState,
         sink: &mut dyn StackSink,
     ) -> (bool, u64) {
-        let ThreadState { memory, frames, length, .. } = thread;
-        *length = 0;
+        let ThreadState { memory, frames, length: result_length, .. } = thread;
         memory.begin(registers.stack_pointer);
-        let mut checked = CheckedModules { indices: [ModuleIndex::MAX; CHECKED_MODULES], next: 0 };
-        let mut current = ModuleIndex::MAX;
-        let mut signature = 0_u64;
         let mut position = Position::new(registers);
-        let mut skipping = self.own_module != GAP;
+        let mut modules = ModulesOfWalk::new();
+        let (mut rule, mut module) = self.current_rule(&position, &mut modules, sink);
+        let mut own_depth = 0;
+        while module == self.own_module && module != GAP {
+            own_depth += 1;
+            if own_depth > LARGEST_OWN_DEPTH || step(&rule, &mut position, memory) != Step::Next {
+                *result_length = 0;
+                return (false, 0);
+            }
+            (rule, module) = self.current_rule(&position, &mut modules, sink);
+        }
+        let mut length = 0;
         // Frames found by guessing count only once a real frame is found behind them.
         let mut guessed = false;
         let mut confirmed = 0;
-        let mut outcome = Step::Lost;
-        let mut cut = false;
-        for _ in 0..depth + LARGEST_OWN_DEPTH {
-            let (address, exact) = (position.registers.program_counter, position.exact);
-            let (mut rule, mut module) = match self.rules.get(rule_key(address, exact)) {
-                Some(packed) => Rule::unpack(packed),
-                None => self.work_out(address, exact, sink),
-            };
-            if module != current {
-                if module == GAP || !checked.contains(module) {
-                    (rule, module) = self.check(rule, module, address, exact, sink);
-                    checked.remember(module);
-                }
-                current = module;
-                signature = (signature.rotate_left(7) ^ u64::from(module)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            }
-            if !(skipping && module == self.own_module) {
-                skipping = false;
-                if *length == depth {
-                    cut = true;
-                    break;
-                }
-                if let Some(slot) = frames.get_mut(*length) {
-                    *slot = address;
-                    *length += 1;
-                }
-                guessed &= rule.kind == RuleKind::NoInformation;
-                if !guessed {
-                    confirmed = *length;
+        let outcome = loop {
+            if !position.exact {
+                // Most frames are simple; this loop is where the time goes.
+                let simple = self.walk_simple_frames(
+                    &mut position.registers,
+                    modules.current,
+                    memory,
+                    frames.get_mut(length..depth).unwrap_or(&mut []),
+                );
+                if simple > 0 {
+                    length += simple;
+                    confirmed = length;
+                    guessed = false;
+                    (rule, _) = self.current_rule(&position, &mut modules, sink);
                 }
             }
-            guessed |= rule.kind == RuleKind::NoInformation;
-            outcome = step(&rule, &mut position, memory);
+            let Some(slot) = frames.get_mut(length).filter(|_| length < depth) else { break None };
+            *slot = position.registers.program_counter;
+            length += 1;
+            let is_guess = rule.kind == RuleKind::NoInformation;
+            if !(guessed && is_guess) {
+                confirmed = length;
+            }
+            guessed = is_guess;
+            let outcome = step(&rule, &mut position, memory);
             if outcome != Step::Next {
-                break;
+                break Some(outcome);
             }
-        }
-        if !cut {
-            *length = confirmed;
-            if outcome != Step::End && confirmed > 0 {
+            (rule, _) = self.current_rule(&position, &mut modules, sink);
+        };
+        *result_length = match outcome {
+            None => length,
+            Some(Step::Lost) if confirmed > 0 => {
                 // There is room: depth is at most one less than the length of the array.
                 if let Some(slot) = frames.get_mut(confirmed) {
                     *slot = UNKNOWN_OUTER_FRAMES;
-                    *length += 1;
                 }
+                confirmed + 1
             }
+            Some(_) => confirmed,
+        };
+        (outcome.is_none(), modules.signature)
+    }
+
+    /// Goes outwards as long as frames are simple and lie in one module. Fills `frames` and returns
+    /// how many there were.
+    #[inline(always)]
+    fn walk_simple_frames(
+        &self,
+        registers: &mut Registers,
+        module: ModuleIndex,
+        memory: &StackMemory,
+        frames: &mut [u64],
+    ) -> usize {
+        let mut current = *registers;
+        let mut count = 0;
+        for slot in frames {
+            let Some(rule) = self.rules.get(rule_key(current.program_counter, false)).map(PackedRule) else { break };
+            *slot = current.program_counter;
+            if rule.module() != module || !step_simply(&rule, &mut current, memory) {
+                break;
+            }
+            count += 1;
         }
-        (cut, signature)
+        *registers = current;
+        count
+    }
+
+    /// The rule for where a walk is, and the module it belongs to.
+    #[inline(never)]
+    fn current_rule(
+        &self,
+        position: &Position,
+        modules: &mut ModulesOfWalk,
+        sink: &mut dyn StackSink,
+    ) -> (Rule, ModuleIndex) {
+        let (address, exact) = (position.registers.program_counter, position.exact);
+        let (rule, module) = match self.rules.get(rule_key(address, exact)) {
+            Some(packed) => Rule::unpack(packed),
+            None => self.work_out(address, exact, sink),
+        };
+        if module == modules.current {
+            return (rule, module);
+        }
+        let (rule, module) = if module != GAP && modules.checked.contains(&module) {
+            (rule, module)
+        } else {
+            self.check(rule, module, address, exact, sink)
+        };
+        modules.enter(module);
+        (rule, module)
     }
 
     /// Works out a rule that is not in the table.

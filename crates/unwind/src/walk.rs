@@ -4,7 +4,7 @@ use crate::registers::architecture::{
     DEFAULT_RETURN_ADDRESS_OFFSET, SAVED_POSITIONS, SAVED_REGISTERS_OFFSET, saved_position,
 };
 use crate::registers::{Registers, strip_authentication};
-use crate::rule::{Rule, RuleKind, STORED_WHERE_IT_POINTS};
+use crate::rule::{IN_REGISTER, PackedRule, Rule, RuleKind, STORED_WHERE_IT_POINTS};
 use crate::stack_memory::StackMemory;
 
 /// Where a walk is.
@@ -35,8 +35,39 @@ pub(crate) enum Step {
     Lost,
 }
 
+/// Steps out of a frame in the common way: a plain rule, and everything on the thread's own stack.
+/// False if it is not that simple; then nothing has changed.
+#[inline(always)]
+pub(crate) fn step_simply(rule: &PackedRule, registers: &mut Registers, memory: &StackMemory) -> bool {
+    let Some(from_stack_pointer) = rule.base_is_stack_pointer() else { return false };
+    let base = if from_stack_pointer { registers.stack_pointer } else { registers.frame_pointer };
+    let frame_address = base.wrapping_add_signed(rule.frame_offset());
+    let return_address_offset = rule.return_address_offset();
+    if frame_address <= registers.stack_pointer || return_address_offset == i64::from(IN_REGISTER) {
+        return false;
+    }
+    let Some(return_address) = memory.read_directly(frame_address.wrapping_add_signed(return_address_offset)) else {
+        return false;
+    };
+    let frame_pointer_offset = rule.frame_pointer_offset();
+    let frame_pointer = if frame_pointer_offset == i64::from(IN_REGISTER) {
+        registers.frame_pointer
+    } else {
+        match memory.read_directly(frame_address.wrapping_add_signed(frame_pointer_offset)) {
+            Some(frame_pointer) => frame_pointer,
+            None => return false,
+        }
+    };
+    let program_counter = strip_authentication(return_address);
+    if program_counter == 0 {
+        return false;
+    }
+    *registers = Registers { program_counter, stack_pointer: frame_address, frame_pointer, link_register: 0 };
+    true
+}
+
 /// Steps out of one frame.
-#[inline]
+#[inline(never)]
 pub(crate) fn step(rule: &Rule, position: &mut Position, memory: &mut StackMemory) -> Step {
     step_or_lose(rule, position, memory).unwrap_or(Step::Lost)
 }
@@ -51,7 +82,7 @@ fn step_or_lose(rule: &Rule, position: &mut Position, memory: &mut StackMemory) 
         RuleKind::FromFramePointer => registers.frame_pointer.wrapping_add(offset),
         RuleKind::Realigned => memory.read(registers.frame_pointer.wrapping_add(offset))?,
         RuleKind::FromInterruptedRegister => {
-            let register = u16::try_from(rule.return_address_offset? / 8).ok()?;
+            let register = u16::try_from(rule.return_address_offset / 8).ok()?;
             let place = position.saved_registers?.wrapping_add(saved_position(register)? * 8);
             return_address_offset = DEFAULT_RETURN_ADDRESS_OFFSET;
             memory.read(place)?.wrapping_add(offset)
@@ -65,20 +96,20 @@ fn step_or_lose(rule: &Rule, position: &mut Position, memory: &mut StackMemory) 
     if frame_address < registers.stack_pointer || (frame_address == registers.stack_pointer && !position.exact) {
         return None;
     }
-    let return_address = match return_address_offset {
-        Some(offset) => memory.read(frame_address.wrapping_add(offset as i64 as u64))?,
-        None => core::mem::take(&mut registers.link_register),
+    let return_address = if return_address_offset == IN_REGISTER {
+        core::mem::take(&mut registers.link_register)
+    } else {
+        memory.read(frame_address.wrapping_add(return_address_offset as i64 as u64))?
     };
     if rule.kind == RuleKind::Realigned {
         registers.frame_pointer = memory.read(registers.frame_pointer)?;
-    } else if rule.kind == RuleKind::FromInterruptedRegister
-        && rule.frame_pointer_offset == Some(STORED_WHERE_IT_POINTS)
-    {
+    } else if rule.kind == RuleKind::FromInterruptedRegister && rule.frame_pointer_offset == STORED_WHERE_IT_POINTS {
         if registers.stack_pointer <= registers.frame_pointer && registers.frame_pointer < frame_address {
             registers.frame_pointer = memory.read(registers.frame_pointer)?;
         }
-    } else if let Some(offset) = rule.frame_pointer_offset {
-        registers.frame_pointer = memory.read(frame_address.wrapping_add(offset as i64 as u64))?;
+    } else if rule.frame_pointer_offset != IN_REGISTER {
+        let place = frame_address.wrapping_add(rule.frame_pointer_offset as i64 as u64);
+        registers.frame_pointer = memory.read(place)?;
     }
     registers.stack_pointer = frame_address;
     registers.program_counter = strip_authentication(return_address);
