@@ -16,7 +16,7 @@ use crate::layout::{KnownLayout, Layout};
 use crate::memory::Address;
 use crate::preparation::Request;
 use crate::sink::{CodeDefinition, Sink};
-use crate::status::{Attachment, FallbackReason, Refusal, Status};
+use crate::status::{Attachment, FallbackReason, PythonVersion, Refusal, Status};
 use crate::walk::{End, Frames};
 
 /// Deepest stack that can be asked for.
@@ -172,6 +172,11 @@ impl PythonStacks {
     #[inline(always)]
     pub fn is_attached(&self) -> bool {
         self.attached().is_some()
+    }
+
+    /// Version of the interpreter that was found.
+    pub fn version(&self) -> Option<PythonVersion> {
+        self.attached().map(|attached| attached.interpreter.version)
     }
 
     /// How stacks are taken.

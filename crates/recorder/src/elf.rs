@@ -17,6 +17,7 @@ const DT_JMPREL: i64 = 23;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 const SYMBOL_TYPE_NONE: u8 = 0;
+const SYMBOL_TYPE_OBJECT: u8 = 1;
 const SYMBOL_TYPE_FUNCTION: u8 = 2;
 const BINDING_GLOBAL: u8 = 1;
 const BINDING_WEAK: u8 = 2;
@@ -93,6 +94,19 @@ pub fn for_each_module(mut visit: impl FnMut(&Module<'_>) -> ControlFlow<()>) {
     let mut walk = Walk { index: 0, visit: &mut visit };
     // SAFETY: `step` matches the signature and `walk` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(step), (&raw mut walk).cast()) };
+}
+
+/// How many modules were ever loaded; changes whenever another one is.
+pub fn load_count() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, count: *mut c_void) -> c_int {
+        // SAFETY: the loader's description and the pointer passed below.
+        unsafe { *count.cast::<u64>() = (*info).dlpi_adds };
+        1
+    }
+    let mut count = 0_u64;
+    // SAFETY: `first` matches the signature and `count` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
+    count
 }
 
 impl<'a> Module<'a> {
@@ -176,38 +190,46 @@ impl<'a> Module<'a> {
 
     /// Run-time address of a function this module exports.
     pub fn exported_function(&self, name: &CStr) -> Option<usize> {
+        self.exported(name, &[SYMBOL_TYPE_FUNCTION, SYMBOL_TYPE_NONE])
+    }
+
+    /// Run-time address of a function or variable this module exports.
+    pub fn exported_symbol(&self, name: &CStr) -> Option<usize> {
+        self.exported(name, &[SYMBOL_TYPE_FUNCTION, SYMBOL_TYPE_OBJECT, SYMBOL_TYPE_NONE])
+    }
+
+    fn exported(&self, name: &CStr, kinds: &[u8]) -> Option<usize> {
         if self.dynamic.strings == 0 || self.dynamic.symbols == 0 {
             return None;
         }
         if self.dynamic.gnu_hash != 0 {
             // SAFETY: the table belongs to this module and the loader relies on its form.
-            unsafe { self.find_by_gnu_hash(name) }
+            unsafe { self.find_by_gnu_hash(name, kinds) }
         } else if self.dynamic.old_hash != 0 {
             // SAFETY: as above.
-            unsafe { self.find_by_old_hash(name) }
+            unsafe { self.find_by_old_hash(name, kinds) }
         } else {
             None
         }
     }
 
-    /// The address of a symbol if it is an exported function with this name.
+    /// The address of a symbol if it is exported with this name and of one of these kinds.
     ///
     /// # Safety
     /// The index must come from a hash table of this module.
-    unsafe fn function_at(&self, index: usize, name: &CStr) -> Option<usize> {
+    unsafe fn symbol_at(&self, index: usize, name: &CStr, kinds: &[u8]) -> Option<usize> {
         // SAFETY: promised by the caller.
         let symbol = unsafe { &*self.symbol(index) };
         let (binding, kind) = (symbol.st_info >> 4, symbol.st_info & 0xf);
-        let is_function = kind == SYMBOL_TYPE_FUNCTION || kind == SYMBOL_TYPE_NONE;
         let is_visible = binding == BINDING_GLOBAL || binding == BINDING_WEAK;
         let is_defined = symbol.st_shndx != 0 && symbol.st_value != 0;
-        (is_function && is_visible && is_defined && self.string_at(symbol.st_name as usize) == name)
+        (kinds.contains(&kind) && is_visible && is_defined && self.string_at(symbol.st_name as usize) == name)
             .then(|| self.load_address + symbol.st_value as usize)
     }
 
     /// # Safety
     /// The module must have a GNU hash table.
-    unsafe fn find_by_gnu_hash(&self, name: &CStr) -> Option<usize> {
+    unsafe fn find_by_gnu_hash(&self, name: &CStr, kinds: &[u8]) -> Option<usize> {
         let hash =
             name.to_bytes().iter().fold(5381u32, |hash, &byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
         let table = self.dynamic.gnu_hash as *const u32;
@@ -232,7 +254,7 @@ impl<'a> Module<'a> {
             loop {
                 let chained = *chains.add((index - symbol_offset) as usize);
                 if chained | 1 == hash | 1
-                    && let Some(address) = self.function_at(index as usize, name)
+                    && let Some(address) = self.symbol_at(index as usize, name, kinds)
                 {
                     return Some(address);
                 }
@@ -246,7 +268,7 @@ impl<'a> Module<'a> {
 
     /// # Safety
     /// The module must have a System V hash table.
-    unsafe fn find_by_old_hash(&self, name: &CStr) -> Option<usize> {
+    unsafe fn find_by_old_hash(&self, name: &CStr, kinds: &[u8]) -> Option<usize> {
         let hash = name.to_bytes().iter().fold(0u32, |hash, &byte| {
             let shifted = hash.wrapping_shl(4).wrapping_add(u32::from(byte));
             let high = shifted & 0xf000_0000;
@@ -263,7 +285,7 @@ impl<'a> Module<'a> {
             let chains = buckets.add(bucket_count as usize);
             let mut index = *buckets.add((hash % bucket_count) as usize);
             while index != 0 && index < chain_count {
-                if let Some(address) = self.function_at(index as usize, name) {
+                if let Some(address) = self.symbol_at(index as usize, name, kinds) {
                     return Some(address);
                 }
                 index = *chains.add(index as usize);
@@ -334,6 +356,20 @@ mod tests {
         }
         assert_eq!(find("libc.so.6", c"no_such_function_anywhere"), None);
         assert_eq!(find("libno_such_library.so", c"malloc"), None);
+    }
+
+    #[test]
+    fn variables_are_symbols_but_no_functions() {
+        let (mut symbol, mut function) = (None, None);
+        for_each_module(|module| {
+            symbol = symbol.or(module.exported_symbol(c"environ"));
+            function = function.or(module.exported_function(c"environ"));
+            ControlFlow::Continue(())
+        });
+        assert!(symbol.is_some());
+        assert_eq!(function, None);
+        assert!(load_count() > 0);
+        assert_eq!(load_count(), load_count());
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! * [`real`] finds the functions behind them, with [`elf`]; [`lookup`] answers `dlsym`;
 //!   [`import_tables`] redirects functions that must not be exported.
 //! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
+//! * [`stacks`] takes the call stacks of events, [`python_stacks`] those of Python.
 //! * [`control`] lets guests in, such as the Python package.
 //! * [`python_half`] brings the Python package into jobs that do not import it.
 //! * [`life`] is what happens when the library is loaded and when the process exits.
@@ -34,6 +35,7 @@ mod mstx;
 mod mstx_memory;
 mod process;
 mod python_half;
+mod python_stacks;
 mod real;
 mod settings;
 mod signals;

@@ -19,7 +19,7 @@ use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 use msmemscope_trace::writer::{Chunk, ChunkError, ProcessIdentity, TraceFile};
 
 use crate::live_chunks::LiveChunks;
-use crate::{clock, errno, losses, message, settings, state, strings, thread};
+use crate::{clock, errno, losses, message, python_stacks, settings, state, strings, thread};
 
 /// Owner of a wiped or not yet existing page.
 const NOBODY: u64 = 0;
@@ -312,6 +312,9 @@ impl Process {
         }
         describe(ProcessInfoKey::Settings, settings::recording().to_environment().as_bytes());
         describe(ProcessInfoKey::HostName, &host_name());
+        if let Some(version) = python_stacks::version() {
+            describe(ProcessInfoKey::PythonVersion, version.as_bytes());
+        }
         if let Some(visible) = std::env::var_os("ASCEND_RT_VISIBLE_DEVICES") {
             put(Fact::DeviceMap { text: visible.as_bytes() });
         }

@@ -51,7 +51,7 @@ fn unsupervised() -> Recording {
 
 /// Puts settings in force.
 pub fn replace(recording: Recording) {
-    stacks::configure(recording.settings.call_stacks);
+    stacks::configure(&recording.settings);
     RECORDING.store(Box::into_raw(Box::new(recording)), Ordering::Release);
 }
 

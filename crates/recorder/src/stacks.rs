@@ -6,17 +6,22 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use msmemscope_config::CallStacks;
+use msmemscope_config::Settings;
 use msmemscope_event::{Fact, LossReason, ModuleId, StackId};
 use msmemscope_unwind::{ModuleDescription, StackSink, ThreadState, Unwinder};
 
-use crate::{errno, losses, message, state, strings, thread};
+use crate::{errno, losses, message, python_stacks, state, strings, thread};
 
 /// Depth of the stack of an allocation that failed, whatever the settings say.
 const FAILURE_DEPTH: u32 = 50;
 
 /// Frames of native stacks; zero if none are wanted.
 static NATIVE_DEPTH: AtomicU32 = AtomicU32::new(0);
+/// Frames of Python stacks that the user wants; zero if none.
+static PYTHON_DEPTH: AtomicU32 = AtomicU32::new(0);
+/// Frames of Python stacks of allocations, which are taken in any case: a report without a line of
+/// code is no answer.
+static PYTHON_ALLOCATION_DEPTH: AtomicU32 = AtomicU32::new(0);
 
 /// The stacks of one event.
 #[derive(Clone, Copy)]
@@ -45,27 +50,52 @@ thread_local! {
 }
 
 /// Puts settings in force.
-pub fn configure(settings: CallStacks) {
-    NATIVE_DEPTH.store(settings.native_depth.map_or(0, u32::from), Ordering::Relaxed);
+pub fn configure(settings: &Settings) {
+    let python_depth = settings.call_stacks.python_depth.map_or(0, u32::from);
+    NATIVE_DEPTH.store(settings.call_stacks.native_depth.map_or(0, u32::from), Ordering::Relaxed);
+    PYTHON_DEPTH.store(python_depth, Ordering::Relaxed);
+    PYTHON_ALLOCATION_DEPTH.store(python_depth.max(u32::from(settings.python_frames)), Ordering::Relaxed);
 }
 
-/// Whether memory events have stacks now.
+/// Whether a memory event has stacks. In programs without Python and without native stacks this is
+/// all that events pay for the possibility.
 #[inline(always)]
-pub fn are_wanted() -> bool {
-    NATIVE_DEPTH.load(Ordering::Relaxed) != 0 && state::records_everything()
+pub fn are_wanted(monotonic_ns: u64, is_allocation: bool) -> bool {
+    let has_python = python_depth(is_allocation) != 0 && python_stacks::may_be_there(monotonic_ns);
+    (has_python || NATIVE_DEPTH.load(Ordering::Relaxed) != 0) && state::records_everything()
 }
 
 /// The stacks of a memory event that happens now or, for frees, happened at `monotonic_ns`.
-pub fn of_event(monotonic_ns: u64) -> Stacks {
-    let depth = NATIVE_DEPTH.load(Ordering::Relaxed);
-    Stacks { native: take_native(monotonic_ns, depth), python: StackId::NONE }
+pub fn of_event(monotonic_ns: u64, is_allocation: bool) -> Stacks {
+    let native_depth = NATIVE_DEPTH.load(Ordering::Relaxed);
+    let python_depth = python_depth(is_allocation);
+    Stacks {
+        native: if native_depth == 0 { StackId::NONE } else { take_native(monotonic_ns, native_depth) },
+        python: take_python(monotonic_ns, python_depth),
+    }
+}
+
+#[inline(always)]
+fn python_depth(is_allocation: bool) -> u32 {
+    if is_allocation { &PYTHON_ALLOCATION_DEPTH } else { &PYTHON_DEPTH }.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn take_python(monotonic_ns: u64, depth: u32) -> StackId {
+    if depth == 0 { StackId::NONE } else { python_stacks::take(monotonic_ns, depth) }
+}
+
+/// Whether the user wants Python stacks.
+pub fn python_is_asked_for() -> bool {
+    PYTHON_DEPTH.load(Ordering::Relaxed) != 0
 }
 
 /// The stacks of an allocation that failed.
 #[cold]
 pub fn of_failure(monotonic_ns: u64) -> Stacks {
     let depth = NATIVE_DEPTH.load(Ordering::Relaxed).max(FAILURE_DEPTH);
-    Stacks { native: take_native(monotonic_ns, depth), python: StackId::NONE }
+    let python_depth = PYTHON_ALLOCATION_DEPTH.load(Ordering::Relaxed);
+    Stacks { native: take_native(monotonic_ns, depth), python: take_python(monotonic_ns, python_depth) }
 }
 
 /// Takes the native stack of the caller.

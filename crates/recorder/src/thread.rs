@@ -100,8 +100,9 @@ pub fn record_event_now(fact: &Fact<'_>) {
 /// Writes down a memory event that happened at a moment taken from [`stamp`], with its stacks.
 #[inline(always)]
 pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
-    if stacks::are_wanted() {
-        record_event_with_stacks(monotonic_ns, fact);
+    let is_allocation = matches!(fact, Fact::Allocation { .. } | Fact::AllocationWithHandle { .. });
+    if stacks::are_wanted(monotonic_ns, is_allocation) {
+        record_event_with_stacks(monotonic_ns, is_allocation, fact);
     } else {
         record(monotonic_ns, fact);
     }
@@ -109,8 +110,8 @@ pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
 
 /// Apart, so that events without stacks do not pay for the possibility.
 #[inline(never)]
-fn record_event_with_stacks(monotonic_ns: u64, fact: &Fact<'_>) {
-    record_with_stacks(monotonic_ns, stacks::of_event(monotonic_ns), fact);
+fn record_event_with_stacks(monotonic_ns: u64, is_allocation: bool, fact: &Fact<'_>) {
+    record_with_stacks(monotonic_ns, stacks::of_event(monotonic_ns, is_allocation), fact);
 }
 
 /// Writes down that an allocation has just failed.

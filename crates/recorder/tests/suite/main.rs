@@ -9,6 +9,7 @@ mod hazards;
 mod kill;
 mod libraries;
 mod marks;
+mod python_stacks;
 mod stacks;
 mod support;
 mod truth;
