@@ -23,6 +23,7 @@ pub fn examine(program: &[OsString]) -> (String, bool) {
     examine_environment(&mut findings);
     if let Some(name) = program.first() {
         examine_program(name, &mut findings);
+        examine_python(name, &mut findings);
     }
     let mut report = String::new();
     for finding in &findings {
@@ -98,20 +99,50 @@ fn examine_environment(findings: &mut Vec<Finding>) {
         ));
     }
     if let Some(preload) = std::env::var_os("LD_PRELOAD").filter(|preload| !preload.is_empty()) {
-        let missing = preload
-            .as_bytes()
-            .split(|byte| matches!(byte, b':' | b' '))
-            .filter(|entry| entry.contains(&b'/') && !Path::new(OsStr::from_bytes(entry)).exists())
-            .map(String::from_utf8_lossy)
-            .collect::<Vec<_>>();
-        findings.push(if missing.is_empty() {
-            fine(format!("LD_PRELOAD already has {}; it is kept behind ours", preload.to_string_lossy()))
-        } else {
-            suspicious(
-                format!("LD_PRELOAD names files that do not exist: {}", missing.join(", ")),
-                "The loader will complain about them in every process of the job.",
-            )
-        });
+        examine_preload(&preload, findings);
+    }
+}
+
+/// What is preloaded already: by hand, by another installation, or something else altogether.
+fn examine_preload(preload: &OsStr, findings: &mut Vec<Finding>) {
+    let entries = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty());
+    let entries: Vec<&Path> = entries.map(|entry| Path::new(OsStr::from_bytes(entry))).collect();
+    let missing = entries.iter().filter(|entry| entry.components().count() > 1 && !entry.exists());
+    let missing: Vec<String> = missing.map(|entry| entry.display().to_string()).collect();
+    if !missing.is_empty() {
+        findings.push(suspicious(
+            format!("LD_PRELOAD names files that do not exist: {}", missing.join(", ")),
+            "The loader will complain about them in every process of the job.",
+        ));
+    }
+    let is_named = |entry: &&&Path, name: &str| entry.file_name() == Some(OsStr::new(name));
+    let recorder = entries.iter().find(|entry| is_named(entry, RECORDER) && entry.exists());
+    let is_companion = |entry: &&Path| PRELOAD_LIBRARIES.iter().any(|name| is_named(&entry, name));
+    match recorder.map(|entry| (entry, entry.canonicalize())) {
+        Some((entry, Ok(real))) if real.file_name() != Some(OsStr::new(RECORDER)) => findings.push(suspicious(
+            format!("{} leads to {}; frameworks look at the real name", entry.display(), real.display()),
+            "PyTorch and MindSpore will not report their memory pools. Preload the library itself.",
+        )),
+        Some((entry, real)) => {
+            let ours = libraries::library_directory().ok().map(|directory| directory.join(RECORDER));
+            findings.push(if real.ok() == ours {
+                fine("LD_PRELOAD names our recorder: it is recorded by hand or through the Python API".to_owned())
+            } else {
+                suspicious(
+                    format!("LD_PRELOAD names {}, the recorder of another installation", entry.display()),
+                    "Two recorders disturb each other. Remove it from LD_PRELOAD.",
+                )
+            });
+        }
+        None if entries.iter().any(is_companion) => findings.push(suspicious(
+            format!("LD_PRELOAD does not name {RECORDER}"),
+            "Recorded by hand like this, PyTorch and MindSpore will not report their memory pools.",
+        )),
+        None if missing.is_empty() => {
+            findings
+                .push(fine(format!("LD_PRELOAD already has {}; it is kept behind ours", preload.to_string_lossy())));
+        }
+        None => {}
     }
 }
 
@@ -141,6 +172,19 @@ fn examine_program(name: &OsStr, findings: &mut Vec<Finding>) {
             format!("{} cannot be read: {error}", path.display()),
             "Whether it can be recorded is not known.",
         )),
+    }
+}
+
+/// A Python program without our package sees memory, but not who uses it.
+fn examine_python(name: &OsStr, findings: &mut Vec<Finding>) {
+    let is_python = Path::new(name).file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
+    match libraries::python_package_directory() {
+        Some(directory) => findings.push(fine(format!("the Python package is in {}", directory.display()))),
+        None if is_python => findings.push(suspicious(
+            "the Python package is not installed beside this program".to_owned(),
+            "Operators, accesses, CPU tensors and Python calls are not recorded; memory events are.",
+        )),
+        None => {}
     }
 }
 

@@ -68,7 +68,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
 fn warn_about_trust(recorder: &Path, terminal: &Terminal) {
     // SAFETY: plain system call.
     if unsafe { libc::geteuid() } == 0 {
-        terminal.warning("running as root: owners and permissions of files are not checked; use a common user");
+        terminal.warning("running as root: owners and modes of files are not checked");
         return;
     }
     let directory = recorder.parent().unwrap_or(Path::new("/"));

@@ -1,9 +1,11 @@
 //! What people see: colours and progress on a terminal only, `info`, `doctor`.
 
 use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 
 use crate::pseudo_terminal::Session;
-use crate::support::{Bench, assert_success, job, run, stderr, stdout};
+use crate::support::{Bench, assert_success, job, release, run, stderr, stdout};
 
 #[test]
 fn colour_is_for_terminals_only() {
@@ -19,15 +21,20 @@ fn colour_is_for_terminals_only() {
 }
 
 #[test]
-fn large_recordings_show_their_progress_on_a_terminal() {
+fn large_recordings_show_their_progress_on_a_terminal_and_can_be_interrupted() {
     let bench = Bench::new();
     let mut command = bench.msmemscope(["--data-format=csv,db", "--output"]);
-    command.arg(bench.output()).arg("--").arg(job()).args(["init", "device:0", "loop:200000", "fini"]);
-    let (status, seen) = Session::start(command).finish();
-    assert!(status.success());
-    assert!(seen.contains("writing results") && seen.contains('%'), "{seen:?}");
-    let finish = run(bench.msmemscope([OsStr::new("finish"), bench.output().as_os_str()]));
-    assert!(!stderr(&finish).contains("writing results"), "nobody is watching");
+    command.arg(bench.output()).arg("--").arg(job()).args(["init", "device:0", "loop:300000", "fini"]);
+    let mut session = Session::start(command);
+    session.expect("writing results");
+    session.expect("%");
+    session.press("\x03");
+    session.expect("stopped; the recording is kept, for its results: msmemscope recover ");
+    assert_eq!(session.finish().0.signal(), Some(libc::SIGINT));
+    let recover = run(bench.msmemscope([OsStr::new("recover"), bench.output().as_os_str()]));
+    assert_success(&recover);
+    assert!(!stderr(&recover).contains("writing results"), "nobody is watching");
+    assert_eq!(bench.recording().events("MALLOC").len(), 300_000);
 }
 
 #[test]
@@ -94,4 +101,18 @@ fn doctor_explains_what_would_be_missing() {
     let mut command = bench.msmemscope(["doctor"]);
     command.env("ASCEND_HOME_PATH", "/nonexistent");
     assert!(stdout(&run(command)).contains("libms_tools_ext.so is missing"));
+    let preloaded = |path: &Path| {
+        let mut command = bench.msmemscope(["doctor"]);
+        command.env("LD_PRELOAD", path);
+        stdout(&run(command))
+    };
+    let (library, other) = (release().join("libascend_kernel_hook.so"), bench.path("other.so"));
+    assert!(preloaded(&library).contains("ok    LD_PRELOAD names our recorder"));
+    std::fs::copy(&library, &other).expect("a copy");
+    std::os::unix::fs::symlink(&other, bench.path("libascend_kernel_hook.so")).expect("a link");
+    assert!(preloaded(&bench.path("libascend_kernel_hook.so")).contains("frameworks look at the real name"));
+    std::fs::remove_file(bench.path("libascend_kernel_hook.so")).expect("removed");
+    std::fs::copy(&library, bench.path("libascend_kernel_hook.so")).expect("a copy");
+    assert!(preloaded(&bench.path("libascend_kernel_hook.so")).contains("the recorder of another installation"));
+    assert!(preloaded(&release().join("libascend_mstx_hook.so")).contains("will not report their memory pools"));
 }
