@@ -14,19 +14,13 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from dynamic_symbols import imported_symbols, needed_libraries, readelf
+
 # What a library of this kind is called; everything else that torch needs is on every machine or in its own wheel.
 NVIDIA_LIBRARY = re.compile(r"^lib(cu|nv|nccl)")
 # Symbols without a version that belong to one of those libraries.
 NVIDIA_SYMBOL = re.compile(r"^(cu[A-Zdbfrspt]|nccl|nvshmem|nvtx|nvml|nvJitLink|cupti)")
 NO_DEVICE = 100
-
-
-def readelf(option, path):
-    return subprocess.run(["readelf", "-W", option, path], capture_output=True, text=True, check=True).stdout
-
-
-def needed_libraries(path):
-    return re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", path))
 
 
 def version_owners(path):
@@ -39,15 +33,6 @@ def version_owners(path):
         elif (found := re.search(r"Name: (\S+)\s+Flags:", line)) and library:
             owners[found.group(1)] = library
     return owners
-
-
-def imported_symbols(path):
-    """Undefined functions as (name, version), version empty when there is none."""
-    for line in readelf("--dyn-syms", path).splitlines():
-        fields = line.split()
-        if len(fields) >= 8 and fields[6] == "UND":
-            name, _, version = fields[7].partition("@")
-            yield name, version.lstrip("@")
 
 
 def build_stub(directory, library, symbols):
