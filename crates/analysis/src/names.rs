@@ -192,8 +192,23 @@ pub struct SiteText {
 }
 
 /// Paths that hold frameworks rather than the user's program.
-const LIBRARY_MARKS: [&str; 6] =
-    ["site-packages/", "dist-packages/", "/lib/python", "/msmemscope/", "<frozen", "<string>"];
+const LIBRARY_MARKS: [&str; 15] = [
+    "site-packages/",
+    "dist-packages/",
+    "/lib/python",
+    "/msmemscope/",
+    "<frozen",
+    "<string>",
+    "ms_tools_ext",
+    "libascendcl",
+    "libacl_rt",
+    "libruntime",
+    "libascend_hal",
+    "libtorch",
+    "libc10",
+    "/standin/",
+    "/rustc/",
+];
 
 /// The innermost frame that is the user's own code, else the innermost.
 pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
@@ -231,12 +246,27 @@ mod tests {
         let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 3 };
         let frames = [
             frame("/usr/lib/python3.11/site-packages/torch/_ops.py"),
-            frame("/home/me/train.py"),
-            frame("/home/me/main.py"),
+            frame("/data/train.py"),
+            frame("/data/main.py"),
         ];
-        assert_eq!(user_frame(&frames).unwrap().file, "/home/me/train.py");
+        assert_eq!(user_frame(&frames).unwrap().file, "/data/train.py");
         assert_eq!(user_frame(&frames[..1]).unwrap().file, frames[0].file);
         assert_eq!(user_frame(&[]), None);
-        assert_eq!(frames[1].describe(), "/home/me/train.py:3 f");
+        assert_eq!(frames[1].describe(), "/data/train.py:3 f");
+    }
+
+    #[test]
+    fn the_users_line_is_found_behind_runtime_and_framework() {
+        let frame = |file: &str, function: &str| Frame { function: function.into(), file: file.into(), line: 1 };
+        let frames = [
+            frame("/usr/include/mstx/ms_tools_ext.h", "mstxMemRegionsRegister"),
+            frame("/opt/cann/lib64/libascendcl.so", "aclrtMalloc"),
+            frame("/venv/lib/python3.11/site-packages/torch/_ops.py", "__call__"),
+            frame("/data/train.py", "remember_loss"),
+            frame("/data/train.py", "main"),
+        ];
+        assert_eq!(user_frame(&frames).map(|frame| frame.function.as_str()), Some("remember_loss"));
+        assert_eq!(user_frame(&frames[..2]), Some(&frames[0]));
+        assert_eq!(user_frame(&[]), None);
     }
 }
