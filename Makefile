@@ -103,7 +103,6 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(AARCH64) $(CARGO) check --workspace --target aarch64-unknown-linux-gnu
-	$(CARGO) check --workspace --target aarch64-unknown-linux-gnu
 
 # Native stacks on the other architecture, emulated.
 test-aarch64:
