@@ -244,11 +244,8 @@ mod tests {
     #[test]
     fn user_code_is_preferred_over_libraries() {
         let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 3 };
-        let frames = [
-            frame("/usr/lib/python3.11/site-packages/torch/_ops.py"),
-            frame("/data/train.py"),
-            frame("/data/main.py"),
-        ];
+        let frames =
+            [frame("/usr/lib/python3.11/site-packages/torch/_ops.py"), frame("/data/train.py"), frame("/data/main.py")];
         assert_eq!(user_frame(&frames).unwrap().file, "/data/train.py");
         assert_eq!(user_frame(&frames[..1]).unwrap().file, frames[0].file);
         assert_eq!(user_frame(&[]), None);

@@ -5,16 +5,19 @@
 
 use msmemscope_config::{EventSet, LevelSet, Settings};
 
+/// Whether anything was asked for that only the Python half can see. Jobs that do not need it are
+/// spared the import.
+pub fn needs_python_half(settings: &Settings) -> bool {
+    let events = settings.events.written;
+    events.contains(EventSet::TRACEBACK) || events.contains(EventSet::ACCESS) || settings.devices.cpu
+}
+
 /// What the user asked for and will not get.
 pub fn missing_features(settings: &Settings, has_python_package: bool) -> Vec<&'static str> {
     let written = settings.events.written;
     let without_package = |asked: bool| asked && !has_python_package;
     let wanted = [
         (settings.watch.is_some(), "--watch: memory blocks are not watched in this version"),
-        (
-            settings.call_stacks.python_depth.is_some(),
-            "--call-stack=python: Python stacks are not recorded in this version",
-        ),
         (settings.level.contains(LevelSet::KERNEL), "--level=kernel: kernels are not recorded in this version"),
         (
             without_package(written.contains(EventSet::TRACEBACK)),

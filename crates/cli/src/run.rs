@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use msmemscope_config::{Recording, Settings, SettingsChange};
 use msmemscope_output::insight;
 
+use crate::availability::needs_python_half;
 use crate::finishing::finish_all;
 use crate::libraries::{self, RECORDER};
 use crate::preload::PreloadPath;
@@ -40,7 +41,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         wall_clock_offset_ns: wall_clock_offset_ns(),
         is_supervised: true,
         finisher: std::env::current_exe().ok(),
-        python_package: libraries::python_package_directory(),
+        python_package: if needs_python_half(&settings) { libraries::python_package_directory() } else { None },
         settings,
     };
     let signals = SignalGate::close();
