@@ -111,7 +111,7 @@ def heaptrack(arguments):
     output = WORK / "heaptrack.out"
     for old in WORK.glob("heaptrack.out*"):
         old.unlink()
-    result = parse(run(["heaptrack", "--record-only", "-o", output, WORK / "events", *arguments], cwd=WORK))
+    result = parse(run(["heaptrack", "--raw", "-o", output, WORK / "events", *arguments], cwd=WORK))
     sizes = [path.stat().st_size for path in WORK.glob("heaptrack.out*")]
     result["bytes_per_event"] = sum(sizes) / events_of(arguments)
     return result
