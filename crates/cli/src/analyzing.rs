@@ -64,7 +64,12 @@ pub fn render(answers: &Answers, all: bool) -> String {
     if let Some(report) = &answers.fragmentation {
         parts.push(text::fragmentation(report));
     }
-    parts.retain(|part| !part.is_empty());
+    let parts: Vec<String> = parts
+        .iter()
+        .map(|part| part.trim_end())
+        .filter(|part| !part.is_empty())
+        .map(|part| format!("{part}\n"))
+        .collect();
     parts.join("\n")
 }
 

@@ -176,14 +176,13 @@ fn push_advice(text: &mut String, report: &LeakReport) {
     let Some(first) = report.leaks.first() else { return };
     text.push_str("What to do:\n");
     if first.site.python.is_empty() && first.site.native.is_empty() {
-        text.push_str("  Run again with --call-stack=python,c to see the line of code that allocates, then look\n");
-        text.push_str("  for what keeps its result: ");
+        text.push_str("  Run again with --call-stack=python,c to see the line of code that allocates.\n");
     } else {
         text.push_str(&format!("  Look at {}\n", super::fit(&first.site.line, super::WIDTH - 10)));
-        text.push_str("  and at what keeps its result: ");
     }
-    text.push_str("a list or attribute that only grows, a closure, or\n");
-    text.push_str("  a loss kept with its graph (append loss.item() or loss.detach() instead).\n");
+    let usual = "Look for what keeps its result: a list or attribute that only grows, a closure, or a loss kept with \
+                 its graph (append loss.item() or loss.detach() instead).";
+    super::push_wrapped(text, usual, "  ");
 }
 
 /// The report of fluctuation within steps.

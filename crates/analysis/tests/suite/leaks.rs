@@ -74,8 +74,9 @@ PyTorch caching on device 0 in use at step ends (+1.00 MiB per step on average):
 
 What to do:
   Look at /me/train.py:12 step
-  and at what keeps its result: a list or attribute that only grows, a closure, or
-  a loss kept with its graph (append loss.item() or loss.detach() instead).
+  Look for what keeps its result: a list or attribute that only grows, a
+  closure, or a loss kept with its graph (append loss.item() or loss.detach()
+  instead).
 ";
     assert_eq!(text, expected);
 }

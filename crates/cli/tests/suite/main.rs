@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod exact;
+mod findings;
 mod hostile;
 mod kills;
 mod options;

@@ -1,0 +1,156 @@
+//! What the analyses say: at the end of a run, and asked for afterwards, of recordings, csv and db files.
+
+use serde_json::Value;
+
+use crate::support::{Bench, assert_success, run, stderr, stdout};
+
+/// Seven steps, each of which keeps a block of the pool and frees another one.
+fn leaking() -> String {
+    let step = "step pool:1048576 pool:4096 poolfree endstep ";
+    format!("init device:0 {}fini", step.repeat(7))
+}
+
+/// The same without the block that is kept.
+fn clean() -> String {
+    let step = "step pool:4096 poolfree endstep ";
+    format!("init device:0 pool:1048576 {}poolfree fini", step.repeat(7))
+}
+
+/// The first line the leak report of a leaking job has.
+const LEAK_LINE: &str = "====== ERROR: Detected memory leaks on device 0 ======";
+
+#[test]
+fn a_run_ends_with_its_leaks() {
+    let bench = Bench::new();
+    let output = bench.record(&[], &leaking());
+    assert_success(&output);
+    let text = stderr(&output);
+    assert!(text.contains(LEAK_LINE), "{text}");
+    // Steps 2 to 6: the first never counts, the last has no later end.
+    assert!(text.contains("====== SUMMARY: 5 Mb(s) leaked in 5 allocation(s) ======"), "{text}");
+    assert!(text.contains("Gap Analysis of Device 0"), "{text}");
+    let findings = text.lines().skip_while(|line| *line != LEAK_LINE);
+    assert!(findings.into_iter().all(|line| line.starts_with("Direct ") || line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn a_clean_run_has_no_findings() {
+    let bench = Bench::new();
+    let output = bench.record(&[], &clean());
+    let text = stderr(&output);
+    assert!(text.contains("No leaks found in 7 steps."), "{text}");
+    assert!(!text.contains("ERROR"), "{text}");
+    let output = run(bench.msmemscope(["check".as_ref(), bench.output().as_os_str(), "--no-leaks".as_ref()]));
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "passed  no-leaks: no leaks\n"));
+}
+
+#[test]
+fn no_analysis_means_none() {
+    let bench = Bench::new();
+    let text = stderr(&bench.record(&["--analysis=none"], &leaking()));
+    assert!(!text.contains("leak"), "{text}");
+}
+
+#[test]
+fn recordings_and_their_files_give_the_same_findings() {
+    let bench = Bench::new();
+    assert_success(&bench.record(&["--data-format=csv,db"], &leaking()));
+    let recorded = bench.recording();
+    let leaks = |path: &std::path::Path| {
+        let arguments = ["analyze".as_ref(), path.as_os_str(), "--analysis=leaks".as_ref(), "--json".as_ref()];
+        let output = run(bench.msmemscope(arguments));
+        assert_success(&output);
+        let answers: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        let group = &answers["processes"][0]["leaks"]["leaks"][0];
+        (group["bytes"].as_u64(), group["count"].as_u64(), group["step_range"].to_string())
+    };
+    let expected = (Some(5 << 20), Some(5), "[2,6]".to_owned());
+    assert_eq!(leaks(&recorded.0), expected);
+    assert_eq!(leaks(&recorded.tables("csv")["0"]), expected);
+    assert_eq!(leaks(&recorded.tables("db")["0"]), expected);
+}
+
+#[test]
+fn checks_say_what_broke_and_exit_with_one() {
+    let bench = Bench::new();
+    assert_success(&bench.record(&[], &leaking()));
+    let check = |rules: &[&str]| {
+        let mut command = bench.msmemscope(["check"]);
+        command.arg(bench.output()).args(rules);
+        run(command)
+    };
+    let output = check(&["--max-peak=1GiB", "--no-leaks"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(text.starts_with("passed  max-peak: peak "), "{text}");
+    assert!(text.contains("FAILED  no-leaks: 5.00 MiB leaked, limit 0 B"), "{text}");
+    assert_eq!(check(&["--max-leaks=5MiB"]).status.code(), Some(0));
+    assert_eq!(check(&["--max-peak=5MiB"]).status.code(), Some(1));
+    let output = check(&["--no-leaks", "--json"]);
+    let results: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!((results["passed"].as_bool(), results["rules"][0]["rule"].as_str()), (Some(false), Some("no-leaks")));
+}
+
+#[test]
+fn marks_frame_a_search_for_leaks() {
+    let bench = Bench::new();
+    let script = "init device:0 mark:here alloc:1048576 alloc:4096 mark:here free mark:here fini";
+    assert_success(&bench.record(&[], script));
+    let mut command = bench.msmemscope(["analyze", "--marks=here"]);
+    command.arg(bench.output());
+    let output = run(command);
+    let text = stdout(&output);
+    assert!(text.contains("Leak Analysis Results for the Custom Range:"), "{text}");
+    assert!(text.contains("Direct Hal memory leak of 1 Mb(s) at 0x"), "{text}");
+    assert!(!text.contains("leak of 0.00"), "{text}");
+}
+
+#[test]
+fn memory_that_ran_out_is_explained_without_being_asked() {
+    let bench = Bench::new();
+    // More than any card has; the job fails, as it would without us.
+    let output = bench.record(&[], "init device:0 alloc:1048576 alloc:70368744177664 fini");
+    assert_eq!(output.status.code(), Some(99));
+    let text = stderr(&output);
+    assert!(text.contains("====== OUT OF MEMORY on device 0 ======\nReason: demand"), "{text}");
+}
+
+#[test]
+fn recordings_without_operators_cannot_be_compared() {
+    let bench = Bench::new();
+    let script = clean();
+    assert_success(&bench.record(&["--output=one"], &script));
+    assert_success(&bench.record(&["--output=two"], &script));
+    let output = run(bench.msmemscope(["compare", "one", "two"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("the base input has no operators"), "{}", stderr(&output));
+}
+
+#[test]
+fn bad_input_is_one_line_and_status_two() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("garbage.csv"), "not,a,dump\n").expect("a file");
+    std::fs::create_dir(bench.path("empty")).expect("a directory");
+    for arguments in [
+        &["analyze", "missing.csv"][..],
+        &["analyze", "garbage.csv"],
+        &["analyze", "empty"],
+        &["analyze", "garbage.csv", "--step=x"],
+        &["check", "garbage.csv"],
+        &["check", "garbage.csv", "--max-peak=much"],
+        &["check", "garbage.csv", "--max-inefficient=500%"],
+        &["compare", "garbage.csv"],
+        &["compare", "garbage.csv", "missing.csv"],
+        &["compare", "garbage.csv", "garbage.csv", "garbage.csv"],
+        &["--compare", "--input=garbage.csv"],
+        &["--compare", "--input=a,b,c"],
+        &["--compare"],
+    ] {
+        let output = run(bench.msmemscope(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let text = stderr(&output);
+        assert!(text.starts_with("[msmemscope] Error: ") && text.lines().count() == 1, "{arguments:?}: {text}");
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+    assert_eq!(std::fs::read_to_string(bench.path("garbage.csv")).expect("the file"), "not,a,dump\n");
+}
