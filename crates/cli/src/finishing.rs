@@ -30,7 +30,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     let process = Process::Trace { trace: Box::new(trace), path };
     let Process::Trace { trace, .. } = &process else { unreachable!("made above") };
     let wanted = settings.call_stacks;
-    let stacks = SymbolStacks::new(trace, wanted.native_depth.is_some(), wanted.python_depth.is_some());
+    let stacks = SymbolStacks::new(trace, wanted.native_depth.is_some(), wanted.python_depth);
     let mut options = options(&settings, !recording.is_running());
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);

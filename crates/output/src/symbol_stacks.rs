@@ -10,13 +10,14 @@ use crate::stacks::StackFormatter;
 pub struct SymbolStacks<'a> {
     symbols: Symbols<'a>,
     native: bool,
-    python: bool,
+    python_depth: Option<u16>,
 }
 
 impl<'a> SymbolStacks<'a> {
-    /// For a recording; kinds of stacks that are not wanted stay empty.
-    pub fn new(trace: &'a Trace, native: bool, python: bool) -> Self {
-        Self { symbols: Symbols::new(trace.definitions(), trace.wall_offset_ns()), native, python }
+    /// For a recording; kinds of stacks that are not wanted stay empty. Allocations may have more Python
+    /// frames than the user wants to see.
+    pub fn new(trace: &'a Trace, native: bool, python_depth: Option<u16>) -> Self {
+        Self { symbols: Symbols::new(trace.definitions(), trace.wall_offset_ns()), native, python_depth }
     }
 
     /// What people should know about the names printed so far.
@@ -39,8 +40,33 @@ impl StackFormatter for SymbolStacks<'_> {
     }
 
     fn python(&self, stack: StackId, _timestamp_ns: u64, out: &mut String) {
-        if self.python {
+        if let Some(depth) = self.python_depth {
+            let start = out.len();
             self.symbols.print_python(stack, out);
+            keep_lines(out, start, usize::from(depth));
         }
+    }
+}
+
+/// Cuts what follows `start` after its first `count` lines.
+fn keep_lines(text: &mut String, start: usize, count: usize) {
+    let kept_bytes: usize = text[start..].split_inclusive('\n').take(count).map(str::len).sum();
+    text.truncate(start + kept_bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_wanted_lines_stay() {
+        let kept = |count| {
+            let mut text = "before\na\nb\nc\n".to_owned();
+            keep_lines(&mut text, "before\n".len(), count);
+            text
+        };
+        assert_eq!(kept(0), "before\n");
+        assert_eq!(kept(2), "before\na\nb\n");
+        assert_eq!(kept(9), "before\na\nb\nc\n");
     }
 }
