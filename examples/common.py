@@ -24,6 +24,8 @@ def prepare(device):
         import torch_npu  # noqa: F401
 
         torch.npu.set_device(device)
+        # What newer releases do by themselves: tensors keep the layout that torch gives them.
+        torch.npu.config.allow_internal_format = False
     torch.manual_seed(0)
 
 
