@@ -85,7 +85,6 @@ test-versions: build standin
 
 bench: build
 	python3 bench/run.py
-	python3 bench/finish.py
 
 test-python: python standin $(VENV)/ready
 	$(VENV)/bin/ruff check python tests/python

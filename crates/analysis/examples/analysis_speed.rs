@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use msmemscope_analysis::compare::{Level, SharedNames, compare, profile};
-use msmemscope_analysis::{Owners, Questions, analyze};
+use msmemscope_analysis::{Questions, analyze};
 use msmemscope_event::{AccessKind, BlockProperties, Device, Fact, Framework, Pool, StackId, StringId};
 use msmemscope_import::open;
 use msmemscope_trace::TRACE_FILE_NAME;
@@ -170,15 +170,12 @@ fn main() {
     let imported = open(&large).expect("a recording");
     let recording = &imported.recordings[0];
     let start = processor_seconds();
-    let plain = analyze(recording, &Questions::default(), None, &mut |_, _| {});
+    let plain = analyze(recording, &Questions::default(), &mut |_, _| {});
     let plain_seconds = processor_seconds() - start;
     let events = plain.summary.events_shown as f64;
     println!("timeline alone: {:.2} million events/s", events / plain_seconds / 1e6);
     let start = processor_seconds();
-    let owners = Owners::collect(recording);
-    println!("owners: {:.2} million events/s", events / (processor_seconds() - start) / 1e6);
-    let start = processor_seconds();
-    let answers = analyze(recording, &Questions::all(), Some(&owners), &mut |_, _| {});
+    let answers = analyze(recording, &Questions::all(), &mut |_, _| {});
     let seconds = processor_seconds() - start;
     println!(
         "all questions: {events:.0} events in {seconds:.2} s, {:.2} million events/s, {} leak groups, {:.0} MiB",

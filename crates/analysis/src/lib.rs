@@ -37,4 +37,4 @@ mod small_map;
 pub use names::{Frame, Names, RecordingNames};
 pub use notes::Notes;
 pub use owners::Owners;
-pub use pass::{Answers, OwnerQuestion, Questions, analyze, needs_owners};
+pub use pass::{Answers, OwnerQuestion, Questions, analyze};

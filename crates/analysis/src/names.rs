@@ -1,5 +1,7 @@
 //! How findings get names: texts, frames and owners of a recording.
 
+use std::cell::OnceCell;
+
 use msmemscope_event::{PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
 use msmemscope_symbols::{Symbols, line_of_instruction};
@@ -52,18 +54,28 @@ pub trait Names {
     fn row_id(&self, allocation_id: u64) -> u64;
 }
 
-/// Names of one recording. Symbols are looked up when a name is asked for, not before.
+/// Names of one recording. Symbols and owners are looked up when they are asked for, not before.
 pub struct RecordingNames<'a> {
     recording: &'a Recording,
-    owners: Option<&'a Owners>,
+    owners: OnceCell<Owners>,
     symbols: Symbols<'a>,
 }
 
 impl<'a> RecordingNames<'a> {
-    /// Names of a recording. Without owners those that the file itself states are used.
-    pub fn new(recording: &'a Recording, owners: Option<&'a Owners>) -> Self {
+    /// Names of a recording.
+    pub fn new(recording: &'a Recording) -> Self {
         let symbols = Symbols::new(recording.definitions(), recording.wall_offset_ns());
-        Self { recording, owners, symbols }
+        Self { recording, owners: OnceCell::new(), symbols }
+    }
+
+    /// The owners, if somebody asked for one and the file does not state them itself.
+    pub fn into_owners(self) -> Option<Owners> {
+        self.owners.into_inner()
+    }
+
+    /// Owners of a trace: found by two passes over it, once.
+    fn derived_owners(&self) -> &Owners {
+        self.owners.get_or_init(|| Owners::collect(self.recording))
     }
 }
 
@@ -118,17 +130,16 @@ impl Names for RecordingNames<'_> {
     }
 
     fn owner(&self, allocation_id: u64) -> Option<&str> {
-        match self.owners {
-            Some(owners) => owners.owner(allocation_id),
-            None => self.recording.stated_owner(allocation_id),
+        match self.recording {
+            Recording::Trace { .. } => self.derived_owners().owner(allocation_id),
+            Recording::Process(_) => self.recording.stated_owner(allocation_id),
         }
     }
 
     fn owner_id(&self, allocation_id: u64) -> u32 {
-        match (self.owners, self.recording) {
-            (Some(owners), _) => owners.owner_id(allocation_id),
-            (None, Recording::Process(process)) => process.owner_id(allocation_id),
-            (None, Recording::Trace { .. }) => 0,
+        match self.recording {
+            Recording::Trace { .. } => self.derived_owners().owner_id(allocation_id),
+            Recording::Process(process) => process.owner_id(allocation_id),
         }
     }
 

@@ -91,6 +91,9 @@ pub struct Answers {
     /// What rows of the blocks should say.
     #[serde(skip)]
     pub notes: Notes,
+    /// Owners of all blocks, if they had to be found out.
+    #[serde(skip)]
+    pub block_owners: Option<Owners>,
 }
 
 /// The state of a pass.
@@ -205,6 +208,7 @@ impl<'a> Pass<'a> {
             out_of_memory: self.out_of_memory.map(OutOfMemory::finish),
             fragmentation: self.fragmentation.map(|fragmentation| fragmentation.finish(situation)),
             notes,
+            block_owners: None,
             summary,
         }
     }
@@ -234,14 +238,9 @@ impl EventSink for Pass<'_> {
     }
 }
 
-/// Makes one pass over a recording. Owners are looked up only if a question needs them.
-pub fn analyze(
-    recording: &Recording,
-    questions: &Questions,
-    owners: Option<&Owners>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Answers {
-    let names = RecordingNames::new(recording, owners);
+/// Makes one pass over a recording. Owners are found out only if an answer needs them.
+pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn FnMut(u64, u64)) -> Answers {
+    let names = RecordingNames::new(recording);
     // Blocks alive at the end must stay alive: a closing free would hide them.
     let settings = TimelineSettings {
         process_ended: false,
@@ -250,11 +249,6 @@ pub fn analyze(
     };
     let mut pass = Pass::new(questions, &names, settings.step_source);
     let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
-    pass.finish(questions, summary)
-}
-
-/// Whether owners have to be collected for these questions.
-pub fn needs_owners(questions: &Questions, recording: &Recording) -> bool {
-    let derived = matches!(recording, Recording::Trace { .. });
-    derived && (questions.owners.is_some() || questions.leaks || questions.out_of_memory.is_some())
+    let answers = pass.finish(questions, summary);
+    Answers { block_owners: names.into_owners(), ..answers }
 }

@@ -7,7 +7,7 @@ use msmemscope_analysis::annotate::{RowNotes, annotate};
 use msmemscope_analysis::check::{Rules, check};
 use msmemscope_analysis::inefficient::InefficientSettings;
 use msmemscope_analysis::marks::MarkSettings;
-use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, needs_owners, text};
+use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, text};
 use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
 use msmemscope_import::{Imported, Recording, open_several};
 use msmemscope_output::BlockNotes;
@@ -33,11 +33,14 @@ pub fn questions(chosen: AnalysisSet, listed_blocks: usize) -> Questions {
 }
 
 /// Asks about one process.
-pub fn ask(recording: &Recording, questions: &Questions) -> (Answers, Option<Owners>) {
-    let owners = needs_owners(questions, recording).then(|| Owners::collect(recording));
+pub fn ask(recording: &Recording, questions: &Questions) -> Answers {
     let mut bar = Bar::new("analysing");
-    let answers = analyze(recording, questions, owners.as_ref(), &mut |done, total| bar.show(done, total));
-    (answers, owners)
+    analyze(recording, questions, &mut |done, total| bar.show(done, total))
+}
+
+/// Whether the answers belong into rows of blocks as well, so that they must be known before writing.
+pub fn says_something_about_rows(questions: &Questions) -> bool {
+    questions.owners.is_some() || questions.inefficient.is_some()
 }
 
 /// The answers as text. An out-of-memory report comes only if memory ran out, unless `all` is wanted.
@@ -109,7 +112,7 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let mut all_answers = Vec::new();
     let mut row_notes = RowNotes::default();
     for recording in &imported.recordings {
-        let (answers, _) = ask(recording, &questions);
+        let answers = ask(recording, &questions);
         row_notes.add(recording, &answers.notes);
         all_answers.push(answers);
     }
@@ -226,7 +229,7 @@ pub fn check_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let paths: Vec<PathBuf> = invocation.operands.iter().map(|path: &OsString| PathBuf::from(path)).collect();
     let imported = open_all(&paths, terminal)?;
     let questions = rules.questions();
-    let answers: Vec<Answers> = imported.recordings.iter().map(|recording| ask(recording, &questions).0).collect();
+    let answers: Vec<Answers> = imported.recordings.iter().map(|recording| ask(recording, &questions)).collect();
     let results = check(&answers, &rules);
     let status = if results.iter().all(|result| result.passed) { 0 } else { RULE_BROKEN };
     if invocation.has_flag("json") {

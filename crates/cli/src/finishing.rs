@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use msmemscope_analysis::{Answers, Owners};
+use msmemscope_analysis::analyze;
 use msmemscope_config::{
     AnalysisSet, CollectMode, EventSet, Recording, Settings, SettingsChange, Variant, config_json,
 };
 use msmemscope_event::ProcessInfoKey;
 use msmemscope_import::Recording as Process;
-use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish};
+use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish_opened};
 use msmemscope_timeline::{DeviceFilter, EventKinds, TimelineSettings};
 use msmemscope_trace::Trace;
 
@@ -35,18 +35,26 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);
     }
-    let (answers, owners) = find(&process, &settings);
-    let wants_owners = settings.analysis.contains(AnalysisSet::DECOMPOSE);
+    let questions = (!settings.analysis.is_empty())
+        .then(|| analyzing::questions(settings.analysis, usize::from(settings.oom_block_count)));
+    let (answers, report) = match questions {
+        None => (None, write_files(&recording.path, trace, &options)?),
+        Some(questions) if analyzing::says_something_about_rows(&questions) => {
+            let mut answers = analyzing::ask(&process, &questions);
+            let owners = answers.block_owners.take().filter(|_| questions.owners.is_some());
+            let found = FoundNotes { owners, notes: std::mem::take(&mut answers.notes) };
+            options.notes = Some(&found);
+            (Some(answers), write_files(&recording.path, trace, &options)?)
+        }
+        Some(questions) => std::thread::scope(|scope| {
+            let analysis = scope.spawn(|| analyze(&process, &questions, &mut |_, _| {}));
+            let report = write_files(&recording.path, trace, &options)?;
+            let answers = analysis.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok::<_, String>((Some(answers), report))
+        })?,
+    };
     let findings = answers.as_ref().map_or(String::new(), |answers| analyzing::render(answers, false));
     let has_alarm = answers.as_ref().is_some_and(analyzing::has_alarm);
-    let block_notes = FoundNotes {
-        owners: owners.filter(|_| wants_owners),
-        notes: answers.map(|answers| answers.notes).unwrap_or_default(),
-    };
-    if wants_owners || !block_notes.notes.is_empty() {
-        options.notes = Some(&block_notes);
-    }
-    let report = finish_with_bar(&recording.path, &options)?;
     write_config(&recording.path, &settings);
     let mut notes = report.notes;
     notes.extend(stacks.notes());
@@ -65,16 +73,6 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     };
     log_file::write(&mut process, report.messages, &settings);
     Ok(process)
-}
-
-/// Answers the questions of the settings, unless they switch all of them off.
-fn find(process: &Process, settings: &Settings) -> (Option<Answers>, Option<Owners>) {
-    if settings.analysis.is_empty() {
-        return (None, None);
-    }
-    let questions = analyzing::questions(settings.analysis, usize::from(settings.oom_block_count));
-    let (answers, owners) = analyzing::ask(process, &questions);
-    (Some(answers), owners)
 }
 
 /// Finishes recordings one after the other; errors go to the terminal.
@@ -156,9 +154,10 @@ fn options<'a>(settings: &Settings, process_ended: bool) -> FinishOptions<'a> {
     }
 }
 
-fn finish_with_bar(directory: &Path, options: &FinishOptions<'_>) -> Result<FinishReport, String> {
+fn write_files(directory: &Path, trace: &Trace, options: &FinishOptions<'_>) -> Result<FinishReport, String> {
     let mut bar = Bar::new("writing results");
-    finish(directory, options, &mut |done, total| bar.show(done, total)).map_err(|error| error.to_string())
+    finish_opened(directory, trace, options, &mut |done, total| bar.show(done, total))
+        .map_err(|error| error.to_string())
 }
 
 /// Writes the settings beside the results, as earlier versions did. Not being able to is no reason to

@@ -102,6 +102,13 @@ impl FactSource for Recording {
         }
     }
 
+    fn mentions_steps(&self) -> bool {
+        match self {
+            Recording::Trace { trace, .. } => trace.mentions_steps(),
+            Recording::Process(process) => process.mentions_steps(),
+        }
+    }
+
     fn end_monotonic_ns(&self) -> u64 {
         match self {
             Recording::Trace { trace, .. } => FactSource::end_monotonic_ns(&**trace),

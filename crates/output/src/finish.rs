@@ -213,16 +213,26 @@ pub fn finish(
     options: &FinishOptions<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FinishReport, FinishError> {
-    let trace_path = directory.join(TRACE_FILE_NAME);
-    let trace_error = |error| FinishError::Trace { path: trace_path.clone(), error };
-    let _lock = Lock::take(&trace_path).map_err(|error| match error {
+    let path = directory.join(TRACE_FILE_NAME);
+    let trace = Trace::open(&path).map_err(|error| FinishError::Trace { path, error })?;
+    finish_opened(directory, &trace, options, progress)
+}
+
+/// [`finish`] with the trace of that directory already open.
+pub fn finish_opened(
+    directory: &Path,
+    trace: &Trace,
+    options: &FinishOptions<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FinishReport, FinishError> {
+    let path = directory.join(TRACE_FILE_NAME);
+    let _lock = Lock::take(&path).map_err(|error| match error {
         LockError::Busy => FinishError::Busy { directory: directory.to_owned() },
-        LockError::Io(error) => trace_error(TraceError::Io(error)),
+        LockError::Io(error) => FinishError::Trace { path, error: TraceError::Io(error) },
     })?;
-    let trace = Trace::open(&trace_path).map_err(trace_error)?;
     let mut settings = options.timeline.clone();
     if !settings.steps.is_empty() && settings.step_source.is_none() {
-        settings.step_source = detect_step_source(&trace);
+        settings.step_source = detect_step_source(trace);
     }
     let mut notes = Vec::new();
     let removed = files::remove_pending(directory).map_err(|error| FinishError::write(directory, &error))?;
@@ -232,19 +242,19 @@ pub fn finish(
     let manifest = Manifest::read(directory);
     let fingerprint = options.fingerprint();
     let earlier = manifest.as_ref().filter(|manifest| manifest.options == fingerprint);
-    if let Some(manifest) = earlier.filter(|manifest| is_up_to_date(manifest, directory, &trace, &settings)) {
-        return Ok(already_complete(directory, manifest, &trace, &settings, notes, progress));
+    if let Some(manifest) = earlier.filter(|manifest| is_up_to_date(manifest, directory, trace, &settings)) {
+        return Ok(already_complete(directory, manifest, trace, &settings, notes, progress));
     }
     let continued = earlier
         .filter(|manifest| !manifest.complete && manifest.files.iter().all(|file| file.may_be_replaced(directory)));
 
-    let owners = (options.owners && options.notes.is_none()).then(|| collect_owners(&trace));
+    let owners = (options.owners && options.notes.is_none()).then(|| collect_owners(trace));
     let block_notes: &dyn BlockNotes = match (options.notes, &owners) {
         (Some(notes), _) => notes,
         (None, Some(owners)) => owners,
         (None, None) => &NoNotes,
     };
-    let devices = candidate_devices(&trace, &settings);
+    let devices = candidate_devices(trace, &settings);
     let table = format!("{}_dump", options.prefix);
     let request = Request {
         directory,
@@ -254,7 +264,7 @@ pub fn finish(
         context: RowContext { process_id: trace.process_id(), definitions: trace.definitions(), notes: block_notes },
         formatter: options.stack_formatter,
     };
-    let mut written = pipeline::write(&trace, &settings, &request, progress)?;
+    let mut written = pipeline::write(trace, &settings, &request, progress)?;
     keep_devices_with_rows(&mut written, &mut notes);
     let naming = Naming { directory, prefix: options.prefix };
     let (planned, timestamp) = naming.plan(&mut written, continued, options.now_seconds)?;

@@ -21,7 +21,9 @@ mod pipeline;
 mod python_trace;
 mod text;
 
-pub use finish::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish, is_finished};
+pub use finish::{
+    FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish, finish_opened, is_finished,
+};
 pub use row::{BlockNotes, NoNotes, Row, RowContext};
 pub use stacks::StackFormatter;
 pub use symbol_stacks::SymbolStacks;

@@ -22,6 +22,11 @@ pub trait FactSource {
     /// Every device some fact names; naming too many is harmless.
     fn devices(&self) -> Vec<Device>;
 
+    /// Whether some fact may be about steps; saying so wrongly costs a pass over the facts.
+    fn mentions_steps(&self) -> bool {
+        true
+    }
+
     /// When the process ended as far as anybody knows: its normal end, or its last fact.
     fn end_monotonic_ns(&self) -> u64;
 
@@ -66,6 +71,10 @@ impl FactSource for Trace {
 
     fn devices(&self) -> Vec<Device> {
         Trace::devices(self)
+    }
+
+    fn mentions_steps(&self) -> bool {
+        Trace::mentions_steps(self)
     }
 
     fn end_monotonic_ns(&self) -> u64 {

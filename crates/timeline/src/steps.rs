@@ -27,6 +27,9 @@ pub enum StepSource {
 
 /// Looks for the first fact about steps. Reads only as far as needed.
 pub fn detect_step_source<S: FactSource>(source: &S) -> Option<StepSource> {
+    if !source.mentions_steps() {
+        return None;
+    }
     let mut facts = source.facts();
     while let Some(record) = facts.next() {
         match record.fact {

@@ -199,6 +199,7 @@ pub struct Trace {
     definitions: Definitions,
     /// One flag per device code.
     devices_seen: Box<[bool; DEVICE_CODES]>,
+    mentions_steps: bool,
     completeness: Completeness,
     process_id: u32,
     parent_process_id: u32,
@@ -298,6 +299,7 @@ impl Trace {
             chunks: Vec::new(),
             definitions: Definitions::default(),
             devices_seen: Box::new([false; DEVICE_CODES]),
+            mentions_steps: false,
             completeness: Completeness {
                 file_bytes,
                 chunks_allocated: u32_at(&header, file_offset::CHUNKS_ALLOCATED),
@@ -398,8 +400,10 @@ impl Trace {
                     if let Some(device) = record.fact.device() {
                         self.devices_seen[device.code() as usize] = true;
                     }
-                    if let Fact::Loss { reason, count } = record.fact {
-                        self.completeness.losses.push((reason, count));
+                    match record.fact {
+                        Fact::Loss { reason, count } => self.completeness.losses.push((reason, count)),
+                        Fact::Step { .. } | Fact::RangeBegin { .. } => self.mentions_steps = true,
+                        _ => {}
                     }
                 }
                 Decoded::Damaged(taken_bytes) => {
@@ -434,6 +438,11 @@ impl Trace {
     /// Strings, stacks, modules and facts about the process.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions
+    }
+
+    /// Whether any record begins a step or a range. If not, nobody marked steps.
+    pub fn mentions_steps(&self) -> bool {
+        self.mentions_steps
     }
 
     /// Every device some record names, in id order.

@@ -11,7 +11,6 @@ use super::Level;
 use crate::decompose::Decomposition;
 use crate::fluctuation::is_framework_pool;
 use crate::names::{Names, RecordingNames, Site, SiteText};
-use crate::owners::Owners;
 use crate::situation::{BlockChange, LiveBlock, Situation};
 
 /// Names of operators and kernels, numbered the same for both sides.
@@ -144,8 +143,7 @@ pub fn profile(recordings: &[Recording], level: Level, step: Option<u64>, names:
         items_of_other_level: 0,
     };
     for recording in recordings {
-        let owners = matches!(recording, Recording::Trace { .. }).then(|| Owners::collect(recording));
-        let recording_names = RecordingNames::new(recording, owners.as_ref());
+        let recording_names = RecordingNames::new(recording);
         let settings = TimelineSettings {
             process_ended: false,
             step_source: detect_step_source(recording),

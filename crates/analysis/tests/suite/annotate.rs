@@ -24,7 +24,7 @@ fn annotate_file(path: &Path, settings: InefficientSettings) -> Result<(), Annot
     let mut notes = RowNotes::default();
     for recording in &imported.recordings {
         let questions = Questions { inefficient: Some(settings.clone()), ..Questions::default() };
-        notes.add(recording, &analyze(recording, &questions, None, &mut |_, _| {}).notes);
+        notes.add(recording, &analyze(recording, &questions, &mut |_, _| {}).notes);
     }
     annotate(path, &notes)
 }

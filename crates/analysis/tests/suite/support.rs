@@ -112,6 +112,6 @@ impl Dump {
 
     /// Asks about the only process.
     pub fn ask(&self, questions: &Questions) -> Answers {
-        analyze(&self.open().recordings[0], questions, None, &mut |_, _| {})
+        analyze(&self.open().recordings[0], questions, &mut |_, _| {})
     }
 }
