@@ -76,7 +76,7 @@ test-budget: build
 torch-venv:
 	scripts/torch-venv $(TORCH_VENV)
 
-test-torch: build standin torch-venv
+test-torch: python standin torch-venv
 	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest -q tests/torch
 
 test-versions: build standin

@@ -19,6 +19,6 @@ from msmemscope import __all__, __version__, _internal  # noqa: F401
 
 _internal.use_older_names()
 
-for _name in ("describe", "exceptions", "hijacker"):
+for _name in ("analyzer", "describe", "exceptions", "hijacker"):
     sys.modules[f"msleaks.{_name}"] = getattr(msmemscope, _name)
 del _name

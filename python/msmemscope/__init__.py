@@ -21,7 +21,7 @@ from . import _recorder
 
 _recorder.attach()
 
-from . import describe, exceptions, hijacker  # noqa: E402 - the recorder comes first
+from . import analyzer, describe, exceptions, hijacker  # noqa: E402 - the recorder comes first
 from ._internal import VERSION as __version__  # noqa: E402, N811
 from ._record_function import RecordFunction  # noqa: E402
 from ._sanitizer import enable_npu_sanitizer  # noqa: E402
@@ -29,19 +29,26 @@ from ._session import config, recording, recording_directory, start, step, stop 
 from ._snapshot import TakeSnapshot, take_snapshot  # noqa: E402
 from ._tracer import tracer  # noqa: E402
 from ._watcher import watcher  # noqa: E402
+from .analyzer import analyze, check_inefficient, check_leaks, get_analyzer_config, list_analyzers  # noqa: E402
 from .hijacker import cleanup_framework_hooks, init_framework_hooks  # noqa: E402
 
 __all__ = [
     "RecordFunction",
     "TakeSnapshot",
     "__version__",
+    "analyze",
+    "analyzer",
+    "check_inefficient",
+    "check_leaks",
     "cleanup_framework_hooks",
     "config",
     "describe",
     "enable_npu_sanitizer",
     "exceptions",
+    "get_analyzer_config",
     "hijacker",
     "init_framework_hooks",
+    "list_analyzers",
     "recording",
     "recording_directory",
     "start",

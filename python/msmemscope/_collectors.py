@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import _import_hook, _internal
+from . import _import_hook, _internal, _messages
 from ._tracer import tracer
 
 
@@ -22,9 +22,11 @@ def synchronise() -> None:
     if "torch" not in sys.modules:
         _import_hook.when_imported("torch", synchronise)
         return
-    from . import _torch
+    try:
+        from . import _torch
+        from .hijacker import manager
 
-    _torch.follow(operators_wanted=wants_operators, accesses_wanted=wants_accesses, decompose=decompose, host=host)
-    from .hijacker import manager
-
-    manager.follow(decompose)
+        _torch.follow(launches=wants_operators, accesses=wants_accesses, decompose=decompose, host=host)
+        manager.follow(decompose)
+    except Exception as error:  # noqa: BLE001 - an unexpected PyTorch must not keep the job from running
+        _messages.warning(f"operators of this PyTorch are not seen: {type(error).__name__}: {error}")

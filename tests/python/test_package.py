@@ -8,7 +8,7 @@ import sys
 
 import msmemscope
 import pytest
-from conftest import PACKAGE
+from running import PACKAGE
 
 
 def test_importing_needs_nothing_else():

@@ -7,7 +7,9 @@
 //! * [`session`] finds the recorder and keeps the settings of this process.
 //! * [`facts`] hands single facts over; [`operators`] those of a PyTorch operator.
 //! * [`tracer`] reports Python calls, [`host_tensors`] the host memory of PyTorch.
+//! * [`analysis`] answers questions about result files.
 
+mod analysis;
 mod facts;
 mod host_tensors;
 mod operators;
@@ -25,12 +27,14 @@ fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     facts::register(module)?;
     operators::register(module)?;
     tracer::register(module)?;
-    host_tensors::register(module)
+    host_tensors::register(module)?;
+    analysis::register(module)
 }
 
 mod exceptions {
     //! The exception types, which are written in Python.
 
+    pyo3::import_exception!(msmemscope.exceptions, AnalysisError);
     pyo3::import_exception!(msmemscope.exceptions, ConfigError);
     pyo3::import_exception!(msmemscope.exceptions, RecorderError);
 }

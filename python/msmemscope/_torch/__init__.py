@@ -7,22 +7,23 @@ from .._snapshot import observe_out_of_memory
 from . import autograd, optimizer
 from .operators import operators
 
+_sees_host_tensors = False
 
-def follow(*, operators_wanted: bool, accesses_wanted: bool, decompose: bool, host: bool) -> None:
+
+def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool) -> None:
     """Bring all collectors in line with what is wanted."""
-    operators.follow(launches=operators_wanted, accesses=accesses_wanted, host=host)
-    autograd.follow(operators_wanted or accesses_wanted or decompose)
-    optimizer.follow(decompose)
-    observe_out_of_memory()
     if host:
         _watch_host_tensors()
+    operators.follow(launches=launches, accesses=accesses, host=host)
+    autograd.follow(launches or accesses or decompose)
+    optimizer.follow(decompose)
+    observe_out_of_memory()
 
 
 def _watch_host_tensors() -> None:
-    if _internal.watch_host_tensors() == 0 and not _is_watching_host:
+    """Put the allocator's wrappers in place, also in libraries loaded since the last time."""
+    global _sees_host_tensors
+    if _internal.watch_host_tensors() > 0:
+        _sees_host_tensors = True
+    elif not _sees_host_tensors:
         _messages.warn_once("CPU tensors are not seen: this PyTorch keeps its allocator to itself")
-    else:
-        _is_watching_host.append(True)
-
-
-_is_watching_host: list = []

@@ -57,7 +57,10 @@ def _uses(schema: Any) -> tuple[list[tuple[str, int]], list[int]]:
     return arguments, results
 
 
-def _describe(function: Any) -> _internal.Operator:
+def _describe(function: Any) -> _internal.Operator | None:
+    """What is reported about an operator; nothing for those that only talk to the profiler."""
+    if getattr(function, "namespace", None) == "profiler":
+        return None
     name = f"{function.__module__}.{function.__name__}"
     schema = getattr(function, "_schema", None)
     arguments, results = ([], []) if schema is None else _uses(schema)
@@ -70,7 +73,7 @@ class _Mode(TorchDispatchMode):
     def __init__(self, recorder: _internal.OperatorRecorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._known: dict[Any, _internal.Operator] = {}
+        self._known: dict[Any, _internal.Operator | None] = {}
         self.is_active = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -83,9 +86,12 @@ class _Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self.is_active:
             return func(*args, **kwargs)
-        operator = self._known.get(func)
-        if operator is None:
+        try:
+            operator = self._known[func]
+        except KeyError:
             operator = self._known[func] = _describe(func)
+        if operator is None:
+            return func(*args, **kwargs)
         recorder = self._recorder
         result = None
         device = self._begin(recorder, operator, args, kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _internal
 from ..describe import DETAIL_1
@@ -15,7 +16,7 @@ _handles: list[Any] = []
 def follow(is_wanted: bool) -> None:
     """Observe optimizers, or stop doing so."""
     if is_wanted and not _handles:
-        _handles.append(torch.optim.optimizer.register_optimizer_step_post_hook(_stepped))
+        _handles.append(register_optimizer_step_post_hook(_stepped))
     elif not is_wanted and _handles:
         _handles.pop().remove()
 

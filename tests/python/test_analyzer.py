@@ -1,0 +1,71 @@
+"""Offline analyses through Python."""
+
+import msmemscope
+import pytest
+
+PROGRAM = """
+    import msmemscope
+    import small_framework as framework
+    msmemscope.config(events="alloc,free", output="out")
+    msmemscope.start()
+    framework.begin()
+    for _ in range(3):
+        framework.mark("test")
+        leaked = framework.allocate(3 << 20)
+        framework.free(framework.allocate(4096))
+    msmemscope.stop()
+"""
+
+
+@pytest.fixture
+def dump(run):
+    (path,) = run(PROGRAM).files("memscope_dump_*.csv")
+    return path
+
+
+def test_leaks_between_marks(dump, capsys):
+    (report,) = msmemscope.check_leaks(input_path=str(dump), mstx_info="test", start_index=0)
+    (device,) = report["devices"]
+    assert device["outcome"] == "complete"
+    assert [leak["size_bytes"] for leak in device["leaks"]] == [3 << 20]
+    assert "Direct Hal memory leak of 3 Mb(s)" in capsys.readouterr().out
+    assert msmemscope.analyze("leaks", input_path=dump, mstx_info="test", start_index=0) == [report]
+
+
+def test_inefficient_memory(dump):
+    before = dump.read_text().count("\n")
+    reports = msmemscope.check_inefficient(input_path=str(dump), mem_size=0, idle_threshold=10)
+    assert len(reports) == 1
+    assert dump.read_text().count("\n") == before
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda path: msmemscope.check_leaks("/nowhere/a.csv", "test", 0), FileNotFoundError),
+        (lambda path: msmemscope.check_leaks(path.parent, "test", 0), ValueError),
+        (lambda path: msmemscope.check_leaks(path, 5, 0), TypeError),
+        (lambda path: msmemscope.check_leaks(path, " ", 0), ValueError),
+        (lambda path: msmemscope.check_leaks(path, "test", -1), ValueError),
+        (lambda path: msmemscope.check_leaks("x" * 5000, "test"), ValueError),
+        (lambda path: msmemscope.check_inefficient(path, mem_size=-1), ValueError),
+        (lambda path: msmemscope.check_inefficient(path, inefficient_type="late"), ValueError),
+        (lambda path: msmemscope.check_inefficient(path, idle_threshold=0), ValueError),
+        (lambda path: msmemscope.analyze("unknown", input_path=path), ValueError),
+        (lambda path: msmemscope.get_analyzer_config("unknown"), ValueError),
+    ],
+)
+def test_bad_arguments_change_nothing(tmp_path, call, kind):
+    path = tmp_path / "memscope_dump_20260101000000.csv"
+    path.write_text("ID\n")
+    with pytest.raises(kind):
+        call(path)
+    assert path.read_text() == "ID\n"
+
+
+def test_what_there_is():
+    assert msmemscope.list_analyzers() == ["leaks", "inefficient"]
+    assert msmemscope.get_analyzer_config("inefficient") == {
+        "config_class": "InefficientConfig",
+        "parameters": ["input_path", "mem_size", "inefficient_type", "idle_threshold"],
+    }
