@@ -1,6 +1,7 @@
 //! Finds recordings on disk and tells whether their process still runs.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use msmemscope_output::is_finished;
@@ -34,7 +35,8 @@ impl RecordingDirectory {
     }
 
     /// Whether the recorded process still writes to this trace. A process id alone would not do: it
-    /// may belong to somebody else by now, so the process must have the trace mapped.
+    /// may belong to somebody else by now, so the process must have the trace mapped, under this name
+    /// or under the one it had before its recording was moved.
     pub fn is_running(&self) -> bool {
         if self.identity.closed {
             return false;
@@ -45,9 +47,20 @@ impl RecordingDirectory {
             Err(error) => return error.kind() == io::ErrorKind::PermissionDenied,
         };
         let path = self.trace_path().canonicalize().unwrap_or_else(|_| self.trace_path());
-        let needle = escaped_like_maps(&path);
-        maps.windows(needle.len()).any(|window| window == needle)
+        let inode = std::fs::metadata(&path).map_or(0, |metadata| metadata.ino());
+        maps.split(|&byte| byte == b'\n').any(|line| is_mapping_of(line, &path, inode))
     }
+}
+
+/// Whether a line of a process's memory map is a mapping of the trace: by its path, or by the number
+/// of the file, which stays when the file gets another name.
+fn is_mapping_of(line: &[u8], path: &Path, inode: u64) -> bool {
+    let contains = |needle: &[u8]| line.windows(needle.len()).any(|window| window == needle);
+    if contains(&escaped_like_maps(path)) {
+        return true;
+    }
+    let number = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty()).nth(4);
+    contains(TRACE_FILE_NAME.as_bytes()) && inode != 0 && number == Some(inode.to_string().as_bytes())
 }
 
 /// The kernel writes a newline in a path as `\012`.
@@ -85,4 +98,21 @@ pub fn recordings_of_run(output: &Path, run_id: u64) -> Vec<RecordingDirectory> 
     let mut recordings = recordings_in(output).unwrap_or_default();
     recordings.retain(|recording| recording.identity.run_id == run_id);
     recordings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_is_known_by_its_path_or_its_number() {
+        let path = Path::new("/results/new/recording.trace");
+        let line = |number: u64, path: &str| format!("7f00-7f01 rw-s 00001000 fe:00 {number}      {path}");
+        let is_mapping = |line: String| is_mapping_of(line.as_bytes(), path, 77);
+        assert!(is_mapping(line(5, "/results/new/recording.trace")));
+        assert!(is_mapping(line(77, "/results/old/recording.trace (deleted)")));
+        assert!(!is_mapping(line(78, "/results/old/recording.trace (deleted)")));
+        assert!(!is_mapping(line(77, "/usr/lib/libc.so.6")));
+        assert!(!is_mapping("7f00-7f01 rw-p 00000000 00:00 0".to_owned()));
+    }
 }
