@@ -5,6 +5,15 @@
 ['leaks', 'inefficient']
 >>> msmemscope.get_analyzer_config("leaks")["parameters"]
 ['input_path', 'mstx_info', 'start_index']
+
+The functions are short for an analyzer and its configuration:
+
+.. code-block:: python
+
+    from msmemscope.analyzer import LeaksAnalyzer, LeaksConfig
+
+    config = LeaksConfig(input_path="/data/memscope_dump_20260101120000.csv", mstx_info="test", start_index=0)
+    findings = LeaksAnalyzer().analyze(config)
 """
 
 from __future__ import annotations
@@ -12,18 +21,34 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from typing import Any, Callable
+from collections.abc import Iterable
+from typing import Any
 
-from . import _internal, _messages
+from . import _findings, _internal, _messages
+from ._findings import Findings
 
-__all__ = ["analyze", "check_inefficient", "check_leaks", "get_analyzer_config", "list_analyzers"]
+__all__ = [
+    "Findings",
+    "InefficientAnalyzer",
+    "InefficientConfig",
+    "LeaksAnalyzer",
+    "LeaksConfig",
+    "analyze",
+    "check_inefficient",
+    "check_leaks",
+    "get_analyzer_config",
+    "list_analyzers",
+]
 
 LONGEST_PATH = 4096
 INEFFICIENT_TYPES = ("early_allocation", "late_deallocation", "temporary_idleness")
 
 
 def _checked_path(input_path: Any, extensions: tuple[str, ...], *, is_written: bool = False) -> str:
-    path = os.fspath(input_path)
+    try:
+        path = os.fspath(input_path)
+    except TypeError:
+        raise TypeError(f"input_path must be a path, not {type(input_path).__name__}") from None
     if not isinstance(path, str):
         raise TypeError(f"input_path must be a text, not {type(path).__name__}")
     if len(path) > LONGEST_PATH:
@@ -47,7 +72,49 @@ def _checked_number(value: Any, name: str, smallest: int) -> int:
     return value
 
 
+def _checked_types(inefficient_type: Any) -> list[str]:
+    if inefficient_type is None:
+        return list(INEFFICIENT_TYPES)
+    if not isinstance(inefficient_type, (str, Iterable)):
+        raise ValueError(f"inefficient_type must be one of {', '.join(INEFFICIENT_TYPES)}, not {inefficient_type!r}")
+    kinds = [inefficient_type] if isinstance(inefficient_type, str) else list(inefficient_type)
+    for kind in kinds:
+        if kind not in INEFFICIENT_TYPES:
+            raise ValueError(f"inefficient_type must be one of {', '.join(INEFFICIENT_TYPES)}, not {kind!r}")
+    return kinds or list(INEFFICIENT_TYPES)
+
+
+class LeaksConfig:
+    """What :class:`LeaksAnalyzer` looks at; see :func:`check_leaks`. Wrong values raise at once."""
+
+    def __init__(self, input_path: Any, mstx_info: str, start_index: int = 0) -> None:
+        self.input_path = _checked_path(input_path, (".csv", ".db", ".trace"))
+        if not isinstance(mstx_info, str):
+            raise TypeError(f"mstx_info must be a string, not {type(mstx_info).__name__}")
+        if not mstx_info.strip():
+            raise ValueError("mstx_info must not be blank")
+        self.mstx_info = mstx_info
+        self.start_index = _checked_number(start_index, "start_index", 0)
+
+
+class InefficientConfig:
+    """What :class:`InefficientAnalyzer` looks at; see :func:`check_inefficient`. Wrong values raise at once."""
+
+    def __init__(
+        self,
+        input_path: Any,
+        mem_size: int = 0,
+        inefficient_type: str | list[str] | None = None,
+        idle_threshold: int = 3000,
+    ) -> None:
+        self.input_path = _checked_path(input_path, (".csv", ".db"), is_written=True)
+        self.mem_size = _checked_number(mem_size, "mem_size", 0)
+        self.inefficient_type = _checked_types(inefficient_type)
+        self.idle_threshold = _checked_number(idle_threshold, "idle_threshold", 1)
+
+
 def _report(answer: tuple[str | None, str, str]) -> list[dict[str, Any]]:
+    """Prints a report for people and gives the one for programs."""
     notice, text, data = answer
     if notice:
         _messages.warning(notice)
@@ -56,7 +123,35 @@ def _report(answer: tuple[str | None, str, str]) -> list[dict[str, Any]]:
     return reports
 
 
-def check_leaks(input_path: Any, mstx_info: str, start_index: int = 0) -> list[dict[str, Any]]:
+class LeaksAnalyzer:
+    """Looks for leaks between three marks."""
+
+    config_class = LeaksConfig
+
+    def analyze(self, config: LeaksConfig) -> Findings:
+        """Print the report and return it."""
+        if not isinstance(config, LeaksConfig):
+            raise TypeError(f"analyze() needs a LeaksConfig, not {type(config).__name__}")
+        answer = _internal.analyze_marks(config.input_path, config.mstx_info, config.start_index)
+        return _findings.collect(_report(answer), _findings.leak_rows)
+
+
+class InefficientAnalyzer:
+    """Looks for inefficient memory."""
+
+    config_class = InefficientConfig
+
+    def analyze(self, config: InefficientConfig) -> Findings:
+        """Print the report, write the findings into the file and return the report."""
+        if not isinstance(config, InefficientConfig):
+            raise TypeError(f"analyze() needs an InefficientConfig, not {type(config).__name__}")
+        answer = _internal.analyze_inefficient(
+            config.input_path, config.mem_size, config.inefficient_type, config.idle_threshold, True
+        )
+        return _findings.collect(_report(answer), _findings.inefficiency_rows)
+
+
+def check_leaks(input_path: Any, mstx_info: str, start_index: int = 0) -> Findings:
     """Look for memory that was allocated between two marks and not freed before the third.
 
     Of the mstx marks with the text ``mstx_info``, the one with number ``start_index`` (counted from
@@ -66,14 +161,11 @@ def check_leaks(input_path: Any, mstx_info: str, start_index: int = 0) -> list[d
 
         msmemscope.check_leaks(input_path="/data/memscope_dump_20260101120000.csv", mstx_info="test", start_index=0)
 
-    Prints the report, and returns it: one entry per process, with the devices and their leaks.
+    :param input_path: a csv or db file with results, or a ``recording.trace``.
+    :return: one report per process, with the devices and their leaks; ``.rows``, ``.to_pandas()`` and
+        ``.to_arrow()`` give all leaks as one table. The report is printed too.
     """
-    path = _checked_path(input_path, (".csv", ".db"))
-    if not isinstance(mstx_info, str):
-        raise TypeError(f"mstx_info must be a string, not {type(mstx_info).__name__}")
-    if not mstx_info.strip():
-        raise ValueError("mstx_info must not be blank")
-    return _report(_internal.analyze_marks(path, mstx_info, _checked_number(start_index, "start_index", 0)))
+    return LeaksAnalyzer().analyze(LeaksConfig(input_path, mstx_info, start_index))
 
 
 def check_inefficient(
@@ -81,40 +173,32 @@ def check_inefficient(
     mem_size: int = 0,
     inefficient_type: str | list[str] | None = None,
     idle_threshold: int = 3000,
-) -> list[dict[str, Any]]:
+) -> Findings:
     """Look for memory that is allocated too early, freed too late or idle in between.
 
     The findings are also written into the file, as ``inefficient_type`` of the blocks; a file that
     cannot be replaced safely stays as it is.
 
-    :param mem_size: smaller blocks are left out.
+    :param input_path: a csv or db file with results.
+    :param mem_size: smaller blocks, in bytes, are left out.
     :param inefficient_type: ``early_allocation``, ``late_deallocation``, ``temporary_idleness`` or a
         list of them; None means all.
     :param idle_threshold: operators between two accesses beyond which a block is idle.
+    :return: as with :func:`check_leaks`.
     """
-    path = _checked_path(input_path, (".csv", ".db"), is_written=True)
-    kinds = [inefficient_type] if isinstance(inefficient_type, str) else list(inefficient_type or INEFFICIENT_TYPES)
-    for kind in kinds:
-        if kind not in INEFFICIENT_TYPES:
-            raise ValueError(f"inefficient_type must be one of {', '.join(INEFFICIENT_TYPES)}, not {kind!r}")
-    size = _checked_number(mem_size, "mem_size", 0)
-    threshold = _checked_number(idle_threshold, "idle_threshold", 1)
-    return _report(_internal.analyze_inefficient(path, size, kinds, threshold, True))
+    return InefficientAnalyzer().analyze(InefficientConfig(input_path, mem_size, inefficient_type, idle_threshold))
 
 
-_ANALYZERS: dict[str, tuple[str, Callable[..., list[dict[str, Any]]]]] = {
-    "leaks": ("LeaksConfig", check_leaks),
-    "inefficient": ("InefficientConfig", check_inefficient),
-}
+_ANALYZERS: dict[str, Any] = {"leaks": LeaksAnalyzer, "inefficient": InefficientAnalyzer}
 
 
-def _known(analyzer: Any) -> tuple[str, Callable[..., list[dict[str, Any]]]]:
-    if analyzer not in _ANALYZERS:
-        raise ValueError(f"unknown analyzer {analyzer!r}; known: {', '.join(_ANALYZERS)}")
-    return _ANALYZERS[analyzer]
+def _known(analyzer_type: Any) -> Any:
+    if not isinstance(analyzer_type, str) or analyzer_type not in _ANALYZERS:
+        raise ValueError(f"unknown analyzer {analyzer_type!r}; known: {', '.join(_ANALYZERS)}")
+    return _ANALYZERS[analyzer_type]
 
 
-def analyze(analyzer_type: str, **parameters: Any) -> list[dict[str, Any]]:
+def analyze(analyzer_type: str, **parameters: Any) -> Findings:
     """Run an analysis by its name, with the parameters that :func:`get_analyzer_config` names.
 
     >>> import msmemscope
@@ -122,7 +206,9 @@ def analyze(analyzer_type: str, **parameters: Any) -> list[dict[str, Any]]:
     Traceback (most recent call last):
     ValueError: unknown analyzer 'leek'; known: leaks, inefficient
     """
-    return _known(analyzer_type)[1](**parameters)
+    analyzer = _known(analyzer_type)()
+    findings: Findings = analyzer.analyze(analyzer.config_class(**parameters))
+    return findings
 
 
 def list_analyzers() -> list[str]:
@@ -131,6 +217,11 @@ def list_analyzers() -> list[str]:
 
 
 def get_analyzer_config(analyzer_type: str) -> dict[str, Any]:
-    """What an analysis takes."""
-    name, function = _known(analyzer_type)
-    return {"config_class": name, "parameters": list(inspect.signature(function).parameters)}
+    """What an analysis takes.
+
+    >>> import msmemscope
+    >>> msmemscope.get_analyzer_config("inefficient")["config_class"]
+    'InefficientConfig'
+    """
+    config_class = _known(analyzer_type).config_class
+    return {"config_class": config_class.__name__, "parameters": list(inspect.signature(config_class).parameters)}

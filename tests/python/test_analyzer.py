@@ -2,6 +2,7 @@
 
 import msmemscope
 import pytest
+from msmemscope.analyzer import InefficientAnalyzer, InefficientConfig, LeaksAnalyzer, LeaksConfig
 
 PROGRAM = """
     import msmemscope
@@ -29,7 +30,40 @@ def test_leaks_between_marks(dump, capsys):
     assert device["outcome"] == "complete"
     assert [leak["size_bytes"] for leak in device["leaks"]] == [3 << 20]
     assert "Direct Hal memory leak of 3 Mb(s)" in capsys.readouterr().out
-    assert msmemscope.analyze("leaks", input_path=dump, mstx_info="test", start_index=0) == [report]
+    assert list(msmemscope.analyze("leaks", input_path=dump, mstx_info="test", start_index=0)) == [report]
+
+
+def test_the_classes_do_the_same_as_the_functions(dump):
+    config = LeaksConfig(input_path=str(dump), mstx_info="test", start_index=0)
+    findings = LeaksAnalyzer().analyze(config)
+    assert findings == msmemscope.check_leaks(str(dump), "test")
+    config = InefficientConfig(str(dump), 0, list(msmemscope.analyzer.INEFFICIENT_TYPES), 3000)
+    assert InefficientAnalyzer().analyze(config) == msmemscope.check_inefficient(str(dump))
+    with pytest.raises(TypeError, match="needs a LeaksConfig, not InefficientConfig"):
+        LeaksAnalyzer().analyze(config)
+
+
+def test_findings_are_a_table(dump):
+    findings = msmemscope.check_leaks(str(dump), "test")
+    (row,) = findings.rows
+    assert (row["device"], row["pool"], row["size_bytes"]) == ("0", "HAL", 3 << 20)
+    pandas = pytest.importorskip("pandas")
+    pyarrow = pytest.importorskip("pyarrow")
+    frame = findings.to_pandas()
+    assert list(frame["size_bytes"]) == [3 << 20]
+    table = pyarrow.table(findings)
+    assert table.column("pool").to_pylist() == ["HAL"]
+    pandas.testing.assert_frame_equal(table.to_pandas(), frame, check_dtype=False)
+
+
+def test_the_recording_itself_can_be_asked(run):
+    result = run(PROGRAM)
+    (trace,) = result.files("recording.trace")
+    (dump,) = result.files("memscope_dump_*.csv")
+    of_trace, of_dump = (msmemscope.check_leaks(path, "test").rows for path in (trace, dump))
+    assert [row["address"] for row in of_trace] == [row["address"] for row in of_dump]
+    assert "small_framework.py:" in of_trace[0]["line"]
+    assert "script.py(9): <module>" in of_trace[0]["python_stack"], "also without asking for stacks in the files"
 
 
 def test_inefficient_memory(dump):
@@ -45,6 +79,7 @@ def test_inefficient_memory(dump):
         (lambda path: msmemscope.check_leaks("/nowhere/a.csv", "test", 0), FileNotFoundError),
         (lambda path: msmemscope.check_leaks(path.parent, "test", 0), ValueError),
         (lambda path: msmemscope.check_leaks(path, 5, 0), TypeError),
+        (lambda path: msmemscope.check_leaks(5, "test", 0), TypeError),
         (lambda path: msmemscope.check_leaks(path, " ", 0), ValueError),
         (lambda path: msmemscope.check_leaks(path, "test", -1), ValueError),
         (lambda path: msmemscope.check_leaks("x" * 5000, "test"), ValueError),
