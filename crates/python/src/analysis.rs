@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use msmemscope_analysis::annotate::{RowNotes, annotate};
 use msmemscope_analysis::inefficient::{InefficiencyKinds, InefficientSettings};
 use msmemscope_analysis::marks::MarkSettings;
-use msmemscope_analysis::{Answers, Owners, Questions, analyze, needs_owners, text};
-use msmemscope_import::{Recording, open_several};
+use msmemscope_analysis::{Answers, Questions, analyze, text};
+use msmemscope_import::open_several;
 use pyo3::prelude::*;
 
 use crate::exceptions::AnalysisError;
@@ -15,18 +15,13 @@ fn failed(error: impl ToString) -> PyErr {
     AnalysisError::new_err(error.to_string())
 }
 
-fn answers_of(recording: &Recording, questions: &Questions) -> Answers {
-    let owners = needs_owners(questions, recording).then(|| Owners::collect(recording));
-    analyze(recording, questions, owners.as_ref(), &mut |_, _| {})
-}
-
 /// Asks about every process in a file or directory; what could not be used is told first.
 fn ask(path: &Path, questions: &Questions) -> PyResult<(Option<String>, Vec<Answers>, RowNotes)> {
     let imported = open_several(&[path]).map_err(failed)?;
     let mut notes = RowNotes::default();
     let mut all = Vec::new();
     for recording in &imported.recordings {
-        let answers = answers_of(recording, questions);
+        let answers = analyze(recording, questions, &mut |_, _| {});
         notes.add(recording, &answers.notes);
         all.push(answers);
     }
