@@ -238,7 +238,7 @@ impl SiteText {
         };
         let operator = if block.operator.is_some() { names.text(block.operator) } else { String::new() };
         let owner = names.owner(block.allocation_id).unwrap_or_default().to_owned();
-        let frame = user_frame(&python).or_else(|| native.first());
+        let frame = user_frame(&python).or_else(|| user_frame(&native));
         let line = match frame {
             Some(frame) => frame.describe(),
             None if !operator.is_empty() => format!("operator {operator}"),

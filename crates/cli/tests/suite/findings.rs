@@ -34,6 +34,17 @@ fn a_run_ends_with_its_leaks() {
 }
 
 #[test]
+fn leaks_are_told_by_the_line_of_the_program() {
+    let bench = Bench::new();
+    let output = bench.record(&["--call-stack=c:20"], &leaking());
+    let text = stderr(&output);
+    let sites = text.lines().skip_while(|line| !line.contains("allocated at")).nth(1).unwrap_or_default();
+    assert!(!sites.is_empty() && !sites.contains("mstx"), "not the header of the marking library: {text}");
+    let advice = text.lines().find(|line| line.trim_start().starts_with("Look at")).unwrap_or_default();
+    assert!(!advice.is_empty() && !advice.contains("ms_tools_ext"), "{text}");
+}
+
+#[test]
 fn a_clean_run_has_no_findings() {
     let bench = Bench::new();
     let output = bench.record(&[], &clean());
