@@ -9,6 +9,9 @@
 //! Once the code addresses of a program have been met, taking a stack allocates nothing, takes no
 //! lock and makes no system call (on the stacks that threads normally run on).
 //!
+//! A thread's stacks mostly differ in their innermost frames only; the rest is recognised and checked
+//! against the stack with a few instructions per frame: see `walked`.
+//!
 //! * No memory is read that might not be mapped: see `stack_memory`.
 //! * No rule of an unloaded library is used for its successor at the same address: see `modules`.
 //! * All memory is bounded: 1 MiB of rules, 8 MiB of stack ids, touched as needed.
@@ -24,6 +27,7 @@ mod stack_memory;
 mod tables;
 mod unwinder;
 mod walk;
+mod walked;
 
 pub use registers::Registers;
 pub use unwinder::{Capture, LARGEST_DEPTH, ModuleDescription, StackSink, ThreadState, UNKNOWN_OUTER_FRAMES, Unwinder};

@@ -16,6 +16,7 @@ use crate::rule::{ModuleIndex, PackedRule, Rule, RuleKind};
 use crate::rule_table::{RuleTable, rule_key};
 use crate::stack_memory::{StackMemory, copy_own_memory};
 use crate::walk::{Position, Step, step, step_simply};
+use crate::walked::Walked;
 
 /// Most frames a stack may have.
 pub const LARGEST_DEPTH: usize = 1000;
@@ -71,18 +72,36 @@ pub struct Capture {
     pub loss: Option<LossReason>,
 }
 
-/// What one thread needs to take stacks. About 12 KiB.
+/// What one thread needs to take stacks. About 70 KiB, touched as far as stacks are deep.
 pub struct ThreadState {
     memory: StackMemory,
-    frames: [u64; LARGEST_DEPTH + 1],
-    length: usize,
+    /// The last walk and the one before, which take turns.
+    walks: [Walked; 2],
+    /// Which one is the last.
+    last: usize,
+    /// What the last walk was called.
+    named: NamedWalk,
     stacks_until_poll: u32,
+}
+
+/// The id of a walk; whoever sees the same frames again need not look it up.
+struct NamedWalk {
+    /// Zero if it has no id.
+    generation: u64,
+    signature: u64,
+    stack: StackId,
 }
 
 impl ThreadState {
     /// The state of a thread that has taken no stack yet.
     pub const fn new() -> Self {
-        Self { memory: StackMemory::new(), frames: [0; LARGEST_DEPTH + 1], length: 0, stacks_until_poll: 0 }
+        Self {
+            memory: StackMemory::new(),
+            walks: [const { Walked::new() }; 2],
+            last: 0,
+            named: NamedWalk { generation: 0, signature: 0, stack: StackId::NONE },
+            stacks_until_poll: 0,
+        }
     }
 
     /// The same in memory of its own, never on the stack of the thread.
@@ -94,7 +113,7 @@ impl ThreadState {
 
     /// The frames of the last stack, innermost first.
     pub fn frames(&self) -> &[u64] {
-        self.frames.get(..self.length).unwrap_or(&[])
+        self.walks.get(self.last).map_or(&[], Walked::frames)
     }
 }
 
@@ -236,21 +255,31 @@ impl Unwinder {
             self.poll(thread, sink);
         }
         let (cut, signature) = self.walk(*registers, depth.min(LARGEST_DEPTH), thread, sink);
-        if thread.length == 0 {
-            return Capture { stack: StackId::NONE, loss: Some(LossReason::StackMissing) };
+        let missing = |reason| Capture { stack: StackId::NONE, loss: Some(reason) };
+        if thread.frames().is_empty() {
+            return missing(LossReason::StackMissing);
         }
-        let loss = cut.then_some(LossReason::StackCut);
-        match self.stacks.intern(stack_key(thread.frames(), signature)) {
-            Interned::Known(id) => Capture { stack: StackId(id), loss },
-            Interned::New { id, slot } => {
-                if !sink.define_stack(StackId(id), thread.frames()) {
-                    return Capture { stack: StackId::NONE, loss: Some(LossReason::StackMissing) };
+        let generation = self.stacks.generation();
+        let [one, other] = &thread.walks;
+        let is_known = thread.named.generation == generation
+            && thread.named.signature == signature
+            && one.frames() == other.frames();
+        if !is_known {
+            thread.named.generation = 0;
+            let stack = match self.stacks.intern(stack_key(thread.frames(), signature)) {
+                Interned::Known(id) => StackId(id),
+                Interned::New { id, slot } => {
+                    if !sink.define_stack(StackId(id), thread.frames()) {
+                        return missing(LossReason::StackMissing);
+                    }
+                    self.stacks.publish(slot);
+                    StackId(id)
                 }
-                self.stacks.publish(slot);
-                Capture { stack: StackId(id), loss }
-            }
-            Interned::Full => Capture { stack: StackId::NONE, loss: Some(LossReason::TableFull) },
+                Interned::Full => return missing(LossReason::TableFull),
+            };
+            thread.named = NamedWalk { generation, signature, stack };
         }
+        Capture { stack: thread.named.stack, loss: cut.then_some(LossReason::StackCut) }
     }
 
     /// Fills the frames of the thread. Returns whether frames were left out and a number that sums up
@@ -263,7 +292,10 @@ impl Unwinder {
         thread: &mut ThreadState,
         sink: &mut dyn StackSink,
     ) -> (bool, u64) {
-        let ThreadState { memory, frames, length: result_length, .. } = thread;
+        let ThreadState { memory, walks: [one, other], last, .. } = thread;
+        let (walked, earlier) = if *last == 0 { (other, &*one) } else { (one, &*other) };
+        *last = 1 - *last;
+        walked.clear();
         memory.begin(registers.stack_pointer);
         let mut position = Position::new(registers);
         let mut modules = ModulesOfWalk::new();
@@ -272,34 +304,40 @@ impl Unwinder {
         while module == self.own_module && module != GAP {
             own_depth += 1;
             if own_depth > LARGEST_OWN_DEPTH || step(&rule, &mut position, memory) != Step::Next {
-                *result_length = 0;
                 return (false, 0);
+            }
+            if !position.exact {
+                self.skip_simple_frames(&mut position.registers, self.own_module, memory);
             }
             (rule, module) = self.current_rule(&position, &mut modules, sink);
         }
-        let mut length = 0;
+        // Where in the earlier walk this one is.
+        let mut place = 0;
         // Frames found by guessing count only once a real frame is found behind them.
         let mut guessed = false;
         let mut confirmed = 0;
         let outcome = loop {
             if !position.exact {
                 // Most frames are simple; this loop is where the time goes.
-                let simple = self.walk_simple_frames(
-                    &mut position.registers,
-                    modules.current,
-                    memory,
-                    frames.get_mut(length..depth).unwrap_or(&mut []),
-                );
-                if simple > 0 {
-                    length += simple;
-                    confirmed = length;
+                let before = walked.length();
+                let registers = &mut position.registers;
+                self.walk_simple_frames(registers, modules.current, memory, walked, depth, earlier, &mut place);
+                if walked.length() > before {
+                    confirmed = walked.length();
                     guessed = false;
+                    let left = modules.current;
                     (rule, _) = self.current_rule(&position, &mut modules, sink);
+                    if modules.current != left {
+                        continue;
+                    }
                 }
             }
-            let Some(slot) = frames.get_mut(length).filter(|_| length < depth) else { break None };
-            *slot = position.registers.program_counter;
-            length += 1;
+            if walked.length() >= depth {
+                break None;
+            }
+            walked.push_any(&position.registers);
+            let (was_exact, module) = (position.exact, modules.current);
+            let length = walked.length();
             let is_guess = rule.kind == RuleKind::NoInformation;
             if !(guessed && is_guess) {
                 confirmed = length;
@@ -309,44 +347,57 @@ impl Unwinder {
             if outcome != Step::Next {
                 break Some(outcome);
             }
+            if !was_exact {
+                walked.was_left(&rule, module, position.registers.stack_pointer);
+            }
             (rule, _) = self.current_rule(&position, &mut modules, sink);
         };
-        *result_length = match outcome {
-            None => length,
-            Some(Step::Lost) if confirmed > 0 => {
-                // There is room: depth is at most one less than the length of the array.
-                if let Some(slot) = frames.get_mut(confirmed) {
-                    *slot = UNKNOWN_OUTER_FRAMES;
-                }
-                confirmed + 1
-            }
-            Some(_) => confirmed,
-        };
+        match outcome {
+            None => {}
+            // There is room: depth is at most one less than there is room for.
+            Some(Step::Lost) if confirmed > 0 => walked.end_with(confirmed, Some(UNKNOWN_OUTER_FRAMES)),
+            Some(_) => walked.end_with(confirmed, None),
+        }
         (outcome.is_none(), modules.signature)
     }
 
-    /// Goes outwards as long as frames are simple and lie in one module. Fills `frames` and returns
-    /// how many there were.
+    /// Leaves simple frames of one module.
+    #[inline(always)]
+    fn skip_simple_frames(&self, registers: &mut Registers, module: ModuleIndex, memory: &StackMemory) {
+        for _ in 0..LARGEST_OWN_DEPTH {
+            match self.rules.get(rule_key(registers.program_counter, false)).map(PackedRule) {
+                Some(rule) if rule.module() == module && step_simply(&rule, registers, memory) => {}
+                _ => break,
+            }
+        }
+    }
+
+    /// Goes outwards as long as frames are simple and lie in one module, up to a depth.
+    #[expect(clippy::too_many_arguments, reason = "the state of a walk, in registers where possible")]
     #[inline(always)]
     fn walk_simple_frames(
         &self,
         registers: &mut Registers,
         module: ModuleIndex,
         memory: &StackMemory,
-        frames: &mut [u64],
-    ) -> usize {
+        walked: &mut Walked,
+        depth: usize,
+        earlier: &Walked,
+        place: &mut usize,
+    ) {
         let mut current = *registers;
-        let mut count = 0;
-        for slot in frames {
+        while walked.length() < depth {
+            if walked.follow(earlier, place, &mut current, module, depth, memory) {
+                continue;
+            }
             let Some(rule) = self.rules.get(rule_key(current.program_counter, false)).map(PackedRule) else { break };
-            *slot = current.program_counter;
+            let inner = current;
             if rule.module() != module || !step_simply(&rule, &mut current, memory) {
                 break;
             }
-            count += 1;
+            walked.push_common(&inner, &rule, current.stack_pointer);
         }
         *registers = current;
-        count
     }
 
     /// The rule for where a walk is, and the module it belongs to.
