@@ -229,3 +229,26 @@ def test_both_spellings(run, spelling):
         msmemscope.stop()
     """)
     assert len(one.files("memscope_dump_*.db")) == 1
+
+
+@pytest.mark.parametrize("mode", ["api", "cli"])
+def test_only_chosen_steps_are_written(run, mode):
+    one = run(
+        f"""
+        import msmemscope
+        import small_framework as framework
+        if {mode == "api"}:
+            msmemscope.config(steps="2,4", output="out")
+            msmemscope.start()
+        framework.begin()
+        for step in range(1, 6):
+            framework.free(framework.allocate(4096 * step))
+            msmemscope.step()
+        if {mode == "api"}:
+            msmemscope.stop()
+        """,
+        mode=mode,
+        options=("--steps=2,4",),
+    )
+    sizes = [int(row.attributes["size"]) // 4096 for row in one.rows("MALLOC", "HAL")]
+    assert sizes == [2, 4]

@@ -123,7 +123,7 @@ impl LossReason {
             LossReason::TextCut => "texts cut to the longest storable length",
             LossReason::Internal => "events lost: recorder switched itself off",
             LossReason::TraceUnavailable => "events lost: trace file could not be written",
-            LossReason::StackCut => "stacks cut at the depth limit",
+            LossReason::StackCut => "outer ends of stacks that are deeper than --call-stack asks for",
             LossReason::StackMissing => "stacks that could not be taken",
             LossReason::BadMessage => "framework messages not understood",
             LossReason::TableFull => "events lost: too many distinct names",
