@@ -1,0 +1,21 @@
+//! Any text behind the header of a result file: it is read with a count of what was skipped, or refused, and every
+//! analysis of what was read comes to an end.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use msmemscope_analysis::{Questions, analyze};
+use msmemscope_import::open;
+
+const HEADER: &[u8] = b"ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,\
+Call Stack(Python),Call Stack(C)\n";
+
+fuzz_target!(|input: &[u8]| {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("memscope_dump_20260101000000.csv");
+    std::fs::write(&path, [HEADER, input].concat()).expect("a file");
+    if let Ok(imported) = open(&path) {
+        for recording in &imported.recordings {
+            let _ = analyze(recording, &Questions::all(), &mut |_, _| {});
+        }
+    }
+});
