@@ -1,10 +1,12 @@
 //! Leaks over the steps of a run.
 //!
 //! A *candidate* was allocated in the second step of its device or later, has survived the end of at
-//! least one more step, and is alive at the end. Candidates of one call site (stack; without stacks
-//! operator, size and owner) are one group. A group with candidates from three or more steps is a
-//! *leak*: it grows again and again. Otherwise it is *retained once*: a cache that was filled late, a
-//! result that is kept.
+//! least one more step, and is alive at the end of the last step: what a program frees on its way out
+//! was not freed while it mattered. Candidates of one call site (stack; without stacks operator, size
+//! and owner) are one group. A group with candidates from three or more steps is a *leak*: it grows
+//! again and again. Otherwise it is *retained once*: a cache that was filled late, a result that is
+//! kept. So is a group whose site has given back as many candidates as it still holds: a buffer of the
+//! latest few steps does not grow.
 //!
 //! Driver memory that backs a framework pool is left out: it grows because the pool does, and the
 //! pool's own blocks say why. Without any step the only thing that can be said is which driver memory
@@ -12,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_event::{AllocationInterface, Device, Pool};
+use msmemscope_event::{AllocationInterface, BlockProperties, Device, Pool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -22,6 +24,8 @@ use crate::names::{Names, Site, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
 use crate::small_map::SmallMap;
 
+/// What was allocated before this step of a device is kept for good reasons.
+const FIRST_STEP: u64 = 2;
 /// Candidates from so many steps make a leak.
 pub const LEAK_STEPS: usize = 3;
 /// Blocks listed per group; all are counted.
@@ -67,6 +71,8 @@ pub struct LeakGroup {
     pub step_range: (u64, u64),
     /// Growth: bytes divided by the steps from the first to the last.
     pub bytes_per_step: u64,
+    /// How many of them were freed after the last step, when the program ended.
+    pub freed_at_the_end: u64,
     /// The blocks in allocation order, at most a thousand of them.
     pub blocks: Vec<LeakedBlock>,
 }
@@ -165,12 +171,22 @@ pub struct Leaks {
     backing: FxHashSet<u64>,
     /// Devices on which a framework pool was seen.
     pool_devices: FxHashSet<Device>,
+    /// Candidates freed since the latest step end; they were alive then.
+    freed_since_step_end: Vec<LiveBlock>,
+    /// Candidates that a site gave back while steps went on.
+    given_back: FxHashMap<(Device, Pool, Site), u64>,
 }
 
 impl Leaks {
     /// A block began or ended.
     #[inline]
-    pub fn block(&mut self, change: &BlockChange<'_>) {
+    pub fn block(&mut self, change: &BlockChange<'_>, situation: &Situation) {
+        if let BlockChange::Ends(block, _) = change
+            && block.device_step >= FIRST_STEP
+            && self.is_candidate(block, situation)
+        {
+            self.freed_since_step_end.push(**block);
+        }
         let (BlockChange::Begins(block, event) | BlockChange::Ends(block, event)) = change;
         let (device, pool) = (block.properties.device, block.properties.pool);
         if pool == Pool::Hal {
@@ -217,8 +233,17 @@ impl Leaks {
         if change.begins {
             return;
         }
+        let of_this_device = |device: Device| change.device == Device::Unknown || change.device == device;
+        let given_back = &mut self.given_back;
+        self.freed_since_step_end.retain(|block| {
+            let BlockProperties { device, pool, .. } = block.properties;
+            if of_this_device(device) {
+                *given_back.entry((device, pool, Site::of(block))).or_default() += 1;
+            }
+            !of_this_device(device)
+        });
         for ((device, _), state) in self.growth.iter_mut() {
-            if change.device == Device::Unknown || change.device == *device {
+            if of_this_device(*device) {
                 let device_step = situation.steps(*device).ended;
                 state.remember(StepUse { step: change.number, device_step, used_bytes: state.used_bytes });
             }
@@ -238,7 +263,7 @@ impl Leaks {
         };
         of_interest
             && !block.shadow
-            && block.device_step >= 2
+            && block.device_step >= FIRST_STEP
             && situation.steps(properties.device).ended > block.device_step
     }
 
@@ -261,9 +286,17 @@ impl Leaks {
         let steps = situation.most_steps();
         let mut candidates: Vec<&LiveBlock> =
             situation.live_blocks().filter(|block| self.is_candidate(block, situation)).collect();
+        // Frees inside a step that never ended belong to its work.
+        let is_exit = |block: &&LiveBlock| !situation.steps(block.properties.device).is_open_range();
+        candidates.extend(self.freed_since_step_end.iter().filter(is_exit));
         candidates.sort_unstable_by_key(|block| block.allocation_id);
-        let (leaks, retained_once) =
-            group(&candidates, names).into_iter().partition(|group| group.steps >= LEAK_STEPS as u64);
+        let freed: FxHashSet<u64> = self.freed_since_step_end.iter().map(|block| block.allocation_id).collect();
+        let (mut leaks, mut retained_once) = (Vec::new(), Vec::new());
+        for (site, group) in group(&candidates, &freed, names) {
+            let given_back = self.given_back.get(&(group.device, group.pool, site)).copied().unwrap_or(0);
+            let grows = group.steps >= LEAK_STEPS as u64 && given_back < group.count;
+            if grows { &mut leaks } else { &mut retained_once }.push(group);
+        }
         let driver = match (steps > 0, situation.is_acl_finalized()) {
             (true, _) => DriverVerdict::ByStep,
             (false, true) => DriverVerdict::AfterFinalize,
@@ -274,7 +307,8 @@ impl Leaks {
             let mut alive: Vec<&LiveBlock> =
                 situation.live_blocks().filter(|block| block.properties.pool == Pool::Hal && !block.shadow).collect();
             alive.sort_unstable_by_key(|block| block.allocation_id);
-            after_finalize = group(&alive, names);
+            let groups = group(&alive, &FxHashSet::default(), names);
+            after_finalize = groups.into_iter().map(|(_, group)| group).collect();
         }
         let mut growth: Vec<PoolGrowth> = self
             .growth
@@ -306,7 +340,7 @@ impl GrowthState {
 }
 
 /// Blocks by site, the largest group first. Sites without stacks also differ by owner.
-fn group(blocks: &[&LiveBlock], names: &dyn Names) -> Vec<LeakGroup> {
+fn group(blocks: &[&LiveBlock], freed: &FxHashSet<u64>, names: &dyn Names) -> Vec<(Site, LeakGroup)> {
     let mut groups: BTreeMap<(Device, Pool, Site, Option<&str>), Vec<&LiveBlock>> = BTreeMap::new();
     for block in blocks {
         let site = Site::of(block);
@@ -316,9 +350,9 @@ fn group(blocks: &[&LiveBlock], names: &dyn Names) -> Vec<LeakGroup> {
         };
         groups.entry((block.properties.device, block.properties.pool, site, owner)).or_default().push(block);
     }
-    let mut found: Vec<LeakGroup> = groups
+    let mut found: Vec<(Site, LeakGroup)> = groups
         .into_iter()
-        .map(|((device, pool, _, _), blocks)| {
+        .map(|((device, pool, site, _), blocks)| {
             // In allocation order, so step numbers never decrease.
             let mut steps: Vec<(u64, u64)> = blocks.iter().map(|block| (block.device_step, block.step)).collect();
             steps.dedup();
@@ -332,7 +366,7 @@ fn group(blocks: &[&LiveBlock], names: &dyn Names) -> Vec<LeakGroup> {
                 step: block.step,
                 kernel_index: block.kernel_index,
             };
-            LeakGroup {
+            let group = LeakGroup {
                 device,
                 pool,
                 site: SiteText::of(blocks[0], names),
@@ -341,10 +375,12 @@ fn group(blocks: &[&LiveBlock], names: &dyn Names) -> Vec<LeakGroup> {
                 steps: steps.len() as u64,
                 step_range: (first.1, last.1),
                 bytes_per_step: bytes / (last.0 - first.0 + 1),
+                freed_at_the_end: blocks.iter().filter(|block| freed.contains(&block.allocation_id)).count() as u64,
                 blocks: blocks.iter().take(LISTED_BLOCKS).map(leaked).collect(),
-            }
+            };
+            (site, group)
         })
         .collect();
-    found.sort_by_key(|group| (std::cmp::Reverse((group.bytes_per_step, group.bytes)), group.device));
+    found.sort_by_key(|(_, group)| (std::cmp::Reverse((group.bytes_per_step, group.bytes)), group.device));
     found
 }

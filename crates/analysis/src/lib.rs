@@ -28,6 +28,7 @@ pub mod owners;
 pub mod pass;
 pub mod situation;
 pub mod text;
+pub mod verdict;
 
 mod device_text;
 mod peak_window;

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use msmemscope_event::{PythonFrame, StackId, StringId};
+use msmemscope_event::{ProcessInfoKey, PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
 use msmemscope_symbols::{Symbols, line_of_instruction};
 use msmemscope_timeline::FactSource;
@@ -52,6 +52,11 @@ pub trait Names {
 
     /// What the source calls an allocation: the `ID` of its row in a dump, else its number.
     fn row_id(&self, allocation_id: u64) -> u64;
+
+    /// Variables that tell the framework how to allocate, `NAME=value` each on a line.
+    fn allocator_settings(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Names of one recording. Symbols and owners are looked up when they are asked for, not before.
@@ -141,6 +146,11 @@ impl Names for RecordingNames<'_> {
             Recording::Trace { .. } => self.derived_owners().owner_id(allocation_id),
             Recording::Process(process) => process.owner_id(allocation_id),
         }
+    }
+
+    fn allocator_settings(&self) -> Option<String> {
+        let text = self.recording.definitions().process_information(ProcessInfoKey::AllocatorSettings)?;
+        Some(String::from_utf8_lossy(text).into_owned())
     }
 
     fn row_id(&self, allocation_id: u64) -> u64 {

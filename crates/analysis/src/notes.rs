@@ -1,13 +1,18 @@
 //! What the rows of a block should say that is known only later.
 
+use msmemscope_timeline::event::FailureList;
+use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 
 use crate::inefficient::InefficiencyKinds;
+use crate::out_of_memory::{Failure, ListedBlock};
 
-/// Notes by allocation id.
+/// Notes by allocation id, and by failure.
 #[derive(Debug, Default)]
 pub struct Notes {
     inefficiency: FxHashMap<u64, InefficiencyKinds>,
+    /// What was alive at a failure, by its time and thread.
+    alive_at_failures: FxHashMap<(u64, u32), Vec<TimelineEvent>>,
 }
 
 impl Notes {
@@ -18,6 +23,32 @@ impl Notes {
     /// In which ways the use of a block is inefficient, joined by commas.
     pub fn inefficiency(&self, allocation_id: u64) -> Option<&'static str> {
         self.inefficiency.get(&allocation_id).map(|kinds| kinds.attribute())
+    }
+
+    pub(crate) fn add_failure(&mut self, failure: &Failure) {
+        let event = |list: FailureList, block: &ListedBlock| TimelineEvent {
+            timestamp_ns: failure.timestamp_ns,
+            thread_id: failure.thread_id,
+            device: failure.device,
+            step: failure.step,
+            native_stack: block.stacks.native,
+            python_stack: block.stacks.python,
+            kind: EventKind::AliveAtFailure {
+                list,
+                pool: block.pool,
+                address: block.address,
+                size_bytes: block.size_bytes,
+                allocated_ns: block.timestamp_ns,
+            },
+        };
+        let recent = failure.recent.iter().map(|block| event(FailureList::Recent, block));
+        let largest = failure.largest.iter().map(|block| event(FailureList::Largest, block));
+        self.alive_at_failures.insert((failure.timestamp_ns, failure.thread_id), recent.chain(largest).collect());
+    }
+
+    /// Events that list what was alive when this allocation failed.
+    pub fn alive_at_failure(&self, timestamp_ns: u64, thread_id: u32) -> &[TimelineEvent] {
+        self.alive_at_failures.get(&(timestamp_ns, thread_id)).map_or(&[], |events| events)
     }
 
     /// Blocks with a note.

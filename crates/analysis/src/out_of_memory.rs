@@ -1,11 +1,10 @@
 //! Why memory ran out.
 //!
 //! When the driver refuses an allocation, everything that is alive is known, so the reason can be told
-//! apart: a leak that ate the memory, memory the framework holds but cannot use (fragmentation), other
-//! processes on the card, or plain demand. A framework that gets its memory after giving cached memory
+//! apart (see [`crate::verdict`]). A framework that gets its memory after giving cached memory
 //! back has recovered; such failures are told as such.
 
-use msmemscope_event::{AllocationInterface, Device, Pool};
+use msmemscope_event::{AllocationInterface, Device, Pool, StackId};
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -17,13 +16,16 @@ use crate::leaks::Leaks;
 use crate::names::{Names, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation};
 use crate::small_map::SmallMap;
+use crate::verdict::{self, AllocatorSettings, Verdict};
 
 /// Blocks listed unless the user says otherwise.
 pub const DEFAULT_LISTED_BLOCKS: usize = 10;
 /// What the driver returns when memory has run out.
 const OUT_OF_MEMORY: i64 = 6;
-/// Failures in quick succession are one story; details are collected at most this often.
-const DETAIL_INTERVAL_NS: u64 = 2_000_000_000;
+/// Failures within this time are one story.
+const BURST_NS: u64 = 2_000_000_000;
+/// Failures of one story that are looked at closely; only the last of them is kept.
+const LOOKS_PER_BURST: u32 = 8;
 /// Failures with details kept; the first ones and the latest.
 const KEPT_FAILURES: usize = 16;
 
@@ -48,9 +50,18 @@ pub struct ListedBlock {
     pub step: u64,
     /// Where it was allocated.
     pub site: SiteText,
-    /// Stack ids, for rows of files.
+    /// Its stacks, for rows of files.
     #[serde(skip)]
-    pub stacks: (msmemscope_event::StackId, msmemscope_event::StackId),
+    pub stacks: BlockStacks,
+}
+
+/// The stacks of an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockStacks {
+    /// Of Python.
+    pub python: StackId,
+    /// Of native code.
+    pub native: StackId,
 }
 
 /// Use of a pool at the moment of failure.
@@ -72,20 +83,6 @@ impl PoolThen {
     pub fn idle_bytes(&self) -> u64 {
         self.reserved_bytes.saturating_sub(self.used_bytes)
     }
-}
-
-/// Why memory ran out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Memory that leaks would have been enough.
-    Leak,
-    /// Memory the framework holds unused would have been enough.
-    Fragmentation,
-    /// Without the other processes on the card it would have been enough.
-    OtherProcesses,
-    /// The job needs more than there is.
-    Demand,
 }
 
 /// A refused allocation and everything around it.
@@ -128,8 +125,9 @@ pub struct Failure {
     pub recent: Vec<ListedBlock>,
     /// The largest live blocks, largest first.
     pub largest: Vec<ListedBlock>,
+    /// Thread that asked.
     #[serde(skip)]
-    thread_id: u32,
+    pub thread_id: u32,
 }
 
 /// All failures of a run.
@@ -148,11 +146,19 @@ impl OutOfMemoryReport {
     }
 }
 
+/// Whole-card memory as last told.
 #[derive(Clone, Copy, Debug, Default)]
-struct CardState {
-    used_bytes: u64,
-    process_bytes: u64,
-    total_bytes: u64,
+pub(crate) struct CardState {
+    pub(crate) used_bytes: u64,
+    pub(crate) process_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
+/// Failures that follow each other closely: an allocator that frees what it can and tries again.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    begin_ns: u64,
+    looks: u32,
 }
 
 /// Follows failures.
@@ -160,7 +166,7 @@ struct CardState {
 pub struct OutOfMemory {
     listed_blocks: usize,
     report: OutOfMemoryReport,
-    latest_detail_ns: Option<u64>,
+    burst: Option<Burst>,
     pools: SmallMap<(Device, Pool), (u64, u64)>,
     cards: SmallMap<Device, CardState>,
     /// Whether physical memory was ever mapped piecewise, which is how expandable segments work.
@@ -173,7 +179,7 @@ impl OutOfMemory {
         Self {
             listed_blocks,
             report: OutOfMemoryReport::default(),
-            latest_detail_ns: None,
+            burst: None,
             pools: SmallMap::default(),
             cards: SmallMap::default(),
             uses_created_memory: false,
@@ -211,15 +217,8 @@ impl OutOfMemory {
             }
             EventKind::AllocationFailed { interface, size_bytes, flag, error: OUT_OF_MEMORY } => {
                 self.report.failures += 1;
-                let too_soon = self
-                    .latest_detail_ns
-                    .is_some_and(|latest| event.timestamp_ns.saturating_sub(latest) < DETAIL_INTERVAL_NS);
-                if too_soon {
+                if !self.is_worth_a_look(event) {
                     return;
-                }
-                self.latest_detail_ns = Some(event.timestamp_ns);
-                if self.report.details.len() >= KEPT_FAILURES {
-                    self.report.details.remove(KEPT_FAILURES / 2);
                 }
                 let function = match interface {
                     AllocationInterface::Create => "halMemCreate",
@@ -230,6 +229,26 @@ impl OutOfMemory {
             }
             _ => {}
         }
+    }
+
+    /// Whether to look at a failure closely. Of several in quick succession the last one looked at
+    /// stays, because what could be given back has been given back by then.
+    fn is_worth_a_look(&mut self, event: &TimelineEvent) -> bool {
+        match &mut self.burst {
+            Some(burst) if event.timestamp_ns.saturating_sub(burst.begin_ns) < BURST_NS => {
+                if burst.looks >= LOOKS_PER_BURST {
+                    return false;
+                }
+                burst.looks += 1;
+                let is_retry = |last: &mut Failure| !last.recovered && last.device == event.device;
+                self.report.details.pop_if(is_retry);
+            }
+            burst => *burst = Some(Burst { begin_ns: event.timestamp_ns, looks: 1 }),
+        }
+        if self.report.details.len() >= KEPT_FAILURES {
+            self.report.details.remove(KEPT_FAILURES / 2);
+        }
+        true
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one failure and who can tell about them")]
@@ -284,7 +303,11 @@ impl OutOfMemory {
             largest: self.list(&blocks, names, |block| (block.size_bytes, block.allocation_id)),
             thread_id: event.thread_id,
         };
-        judge(&mut failure, card, self.uses_created_memory);
+        let settings = AllocatorSettings {
+            has_expandable_segments: self.uses_created_memory,
+            stated: names.allocator_settings().unwrap_or_default(),
+        };
+        verdict::judge(&mut failure, card, &settings);
         failure
     }
 
@@ -309,7 +332,7 @@ impl OutOfMemory {
                 timestamp_ns: block.timestamp_ns,
                 step: block.step,
                 site: SiteText::of(block, names),
-                stacks: (block.python_stack, block.native_stack),
+                stacks: BlockStacks { python: block.python_stack, native: block.native_stack },
             })
             .collect()
     }
@@ -361,62 +384,4 @@ fn owners_of(blocks: &[&LiveBlock], device: Device, names: &dyn Names) -> Vec<Ow
         .collect();
     owners.sort_by(|left, right| right.bytes.cmp(&left.bytes).then_with(|| left.owner.cmp(&right.owner)));
     owners
-}
-
-/// Says why memory ran out and what to do. The order matters: a leak explains everything behind it.
-fn judge(failure: &mut Failure, card: Option<CardState>, uses_created_memory: bool) {
-    use crate::text::bytes;
-    let requested = failure.requested_bytes;
-    let idle: u64 = failure.pools.iter().map(PoolThen::idle_bytes).sum();
-    let largest_gap = failure.pools.iter().map(|pool| pool.gaps.largest_gap_bytes).max().unwrap_or(0);
-    let others = card.map_or(0, |card| card.used_bytes.saturating_sub(card.process_bytes.max(failure.process_bytes)));
-    let mut say = |text: String| failure.explanation.push(text);
-    say(format!("{} asked for {} on device {}.", failure.function, bytes(requested), failure.device));
-    say(format!("This process holds {} from the driver there.", bytes(failure.process_bytes)));
-    if let Some(card) = card.filter(|card| card.total_bytes > 0) {
-        say(format!(
-            "The card has {}, {} of it in use, {} by other processes or the system.",
-            bytes(card.total_bytes),
-            bytes(card.used_bytes),
-            bytes(others)
-        ));
-    }
-    let leaked = failure.leaked_bytes;
-    let fits_without_others = card.is_some_and(|card| card.total_bytes == 0 || others >= requested);
-    let mut advise = |text: &str| failure.advice.push(text.to_owned());
-    if leaked >= requested && leaked > 0 {
-        failure.verdict = Verdict::Leak;
-        say(format!("{} are held by call sites that keep more blocks with every step: a leak.", bytes(leaked)));
-        advise("Free what the leak report lists; its first call site holds most.");
-    } else if idle >= requested && idle > 0 {
-        failure.verdict = Verdict::Fragmentation;
-        say(format!(
-            "The framework holds {} that no tensor uses, but its largest gap is {}: fragmentation. \
-             It would fit if the gaps were together.",
-            bytes(idle),
-            bytes(largest_gap)
-        ));
-        if uses_created_memory {
-            advise("Expandable segments are in use already; look for long-lived blocks between short-lived ones.");
-        } else {
-            advise("Try PYTORCH_NPU_ALLOC_CONF=expandable_segments:True, so that gaps can be joined.");
-        }
-        advise("Call torch.npu.empty_cache() after phases with other tensor sizes.");
-    } else if others >= requested && fits_without_others && others > failure.process_bytes / 10 {
-        failure.verdict = Verdict::OtherProcesses;
-        say(format!("Other processes hold {} of the card; without them it would have fitted.", bytes(others)));
-        advise("Look for other jobs on this card (npu-smi info), or use another card.");
-    } else {
-        failure.verdict = Verdict::Demand;
-        say(format!(
-            "Neither leaks ({}) nor unused memory of the framework ({}) would have been enough: \
-             the job needs more than there is.",
-            bytes(leaked),
-            bytes(idle)
-        ));
-        if let Some(owner) = failure.owners.first() {
-            say(format!("The largest owner is {} with {}.", owner.owner, bytes(owner.bytes)));
-        }
-        advise("Use smaller batches, recompute activations, or shard weights and optimizer state.");
-    }
 }

@@ -133,7 +133,7 @@ impl<'a> Pass<'a> {
     #[inline]
     fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
         if let Some(leaks) = &mut self.leaks {
-            leaks.block(change);
+            leaks.block(change, &self.situation);
         }
         if let Some(fluctuation) = &mut self.fluctuation {
             fluctuation.block(change, &self.situation);
@@ -198,6 +198,10 @@ impl<'a> Pass<'a> {
         let mut notes = Notes::default();
         let leaks = self.leaks.filter(|_| questions.leaks).map(|leaks| leaks.finish(situation, names));
         let inefficient = self.inefficient.map(|inefficient| inefficient.finish(situation, names, &mut notes));
+        let out_of_memory = self.out_of_memory.map(OutOfMemory::finish);
+        for failure in out_of_memory.iter().flat_map(|report| &report.details) {
+            notes.add_failure(failure);
+        }
         Answers {
             process_id: summary.process_id,
             leaks,
@@ -205,7 +209,7 @@ impl<'a> Pass<'a> {
             marks: self.marks.map(|marks| marks.finish(names)),
             owners: self.owners.map(Decomposition::finish),
             inefficient,
-            out_of_memory: self.out_of_memory.map(OutOfMemory::finish),
+            out_of_memory,
             fragmentation: self.fragmentation.map(|fragmentation| fragmentation.finish(situation)),
             notes,
             block_owners: None,

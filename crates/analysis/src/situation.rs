@@ -52,6 +52,16 @@ pub struct DeviceSteps {
     pub ended: u64,
     /// Whether one is open.
     pub is_open: bool,
+    /// Whether the API says where steps end. The next one then begins at once, so that the time after
+    /// the last step looks like a step.
+    pub by_api: bool,
+}
+
+impl DeviceSteps {
+    /// Whether a step is open that somebody has said will end.
+    pub fn is_open_range(&self) -> bool {
+        self.is_open && !self.by_api
+    }
 }
 
 /// A step of a device began or ended with the current event.
@@ -199,7 +209,7 @@ impl Situation {
                 if steps.is_open || event.step == 0 || event.step == steps.number {
                     return None;
                 }
-                *steps = DeviceSteps { number: event.step, begun: steps.begun + 1, ended: steps.ended, is_open: true };
+                *steps = DeviceSteps { number: event.step, begun: steps.begun + 1, is_open: true, ..*steps };
                 self.step_ranges.insert(*range_id, (event.device, event.step));
                 if event.device != Device::Unknown {
                     let process = self.steps.entry(Device::Unknown);
@@ -218,6 +228,7 @@ impl Situation {
             }
             EventKind::StepEnd { number } if event.step == *number => {
                 let steps = self.steps.entry(Device::Unknown);
+                steps.by_api = true;
                 steps.begun = steps.begun.max(steps.ended + 1);
                 steps.ended = steps.begun;
                 // The next step begins with the same call.
@@ -235,6 +246,6 @@ impl Situation {
 
     /// The API counts the step in which recording began; it is known only once the first one ends.
     pub fn begin_with_step(&mut self, number: u64) {
-        *self.steps.entry(Device::Unknown) = DeviceSteps { number, begun: 1, ended: 0, is_open: true };
+        *self.steps.entry(Device::Unknown) = DeviceSteps { number, begun: 1, ended: 0, is_open: true, by_api: true };
     }
 }

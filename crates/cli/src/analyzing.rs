@@ -11,6 +11,7 @@ use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, anal
 use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
 use msmemscope_import::{Imported, Recording, open_several};
 use msmemscope_output::BlockNotes;
+use msmemscope_timeline::TimelineEvent;
 
 use crate::progress::Bar;
 use crate::terminal::Terminal;
@@ -19,9 +20,13 @@ use crate::{Outcome, print};
 /// Exit status of a check that found a rule broken.
 const RULE_BROKEN: u8 = 1;
 
+/// Blocks listed when memory ran out and nobody asked for more.
+const FEW_BLOCKS: usize = 3;
+
 /// Questions that belong to the analyses a user chose. Whether memory ran out is always looked at.
 pub fn questions(chosen: AnalysisSet, listed_blocks: usize) -> Questions {
     let leaks = chosen.contains(AnalysisSet::LEAKS);
+    let listed_blocks = if chosen.contains(AnalysisSet::OOM) { listed_blocks } else { FEW_BLOCKS };
     Questions {
         leaks,
         fluctuation: leaks,
@@ -86,8 +91,10 @@ pub fn has_alarm(answers: &Answers) -> bool {
 pub struct FoundNotes {
     /// Owners, if they were asked for.
     pub owners: Option<Owners>,
-    /// Inefficient use.
+    /// Inefficient use, and what was alive when memory ran out.
     pub notes: Notes,
+    /// Blocks listed per failure if failures were asked for.
+    pub failure_blocks: Option<u16>,
 }
 
 impl BlockNotes for FoundNotes {
@@ -97,6 +104,17 @@ impl BlockNotes for FoundNotes {
 
     fn inefficiency(&self, allocation_id: u64) -> Option<&str> {
         self.notes.inefficiency(allocation_id)
+    }
+
+    fn behind(&self, event: &TimelineEvent) -> &[TimelineEvent] {
+        match self.failure_blocks {
+            Some(_) => self.notes.alive_at_failure(event.timestamp_ns, event.thread_id),
+            None => &[],
+        }
+    }
+
+    fn fingerprint(&self) -> String {
+        format!("{}:{}:{:?}", self.owners.is_some(), self.notes.len(), self.failure_blocks)
     }
 }
 

@@ -35,14 +35,15 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);
     }
+    let failure_blocks = settings.analysis.contains(AnalysisSet::OOM).then_some(settings.oom_block_count);
     let questions = (!settings.analysis.is_empty())
         .then(|| analyzing::questions(settings.analysis, usize::from(settings.oom_block_count)));
     let (answers, report) = match questions {
         None => (None, write_files(&recording.path, trace, &options)?),
-        Some(questions) if analyzing::says_something_about_rows(&questions) => {
+        Some(questions) if failure_blocks.is_some() || analyzing::says_something_about_rows(&questions) => {
             let mut answers = analyzing::ask(&process, &questions);
             let owners = answers.block_owners.take().filter(|_| questions.owners.is_some());
-            let found = FoundNotes { owners, notes: std::mem::take(&mut answers.notes) };
+            let found = FoundNotes { owners, notes: std::mem::take(&mut answers.notes), failure_blocks };
             options.notes = Some(&found);
             (Some(answers), write_files(&recording.path, trace, &options)?)
         }
@@ -52,6 +53,13 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
             let answers = analysis.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Ok::<_, String>((Some(answers), report))
         })?,
+    };
+    // Whatever was switched off, nobody wants to miss why memory ran out.
+    let answers = match answers {
+        None if report.summary.failed_allocations > 0 => {
+            Some(analyzing::ask(&process, &analyzing::questions(settings.analysis, 0)))
+        }
+        answers => answers,
     };
     let findings = answers.as_ref().map_or(String::new(), |answers| analyzing::render(answers, false));
     let has_alarm = answers.as_ref().is_some_and(analyzing::has_alarm);

@@ -156,6 +156,8 @@ coded_enum! {
         PythonVersion = 6,
         /// A key this version does not know.
         Other = 7,
+        /// Variables that tell frameworks how to allocate, `NAME=value` each on a line.
+        AllocatorSettings = 8,
     } else Other
 }
 

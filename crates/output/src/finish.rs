@@ -110,7 +110,7 @@ impl FinishOptions<'_> {
             self.prefix,
             self.formats,
             self.owners,
-            self.notes.is_some(),
+            self.notes.map(|notes| notes.fingerprint()).unwrap_or_default(),
             self.stack_formatter.is_some()
         )
     }

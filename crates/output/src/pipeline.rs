@@ -18,7 +18,7 @@ use crate::device::dump_directory;
 use crate::files::{BufferedFile, PendingFile};
 use crate::finish::{FinishError, Format};
 use crate::python_trace::PythonTraceFiles;
-use crate::row::{Row, RowContext, has_row};
+use crate::row::{BlockNotes, Row, RowContext, has_row};
 use crate::sqlite::{self, Database};
 use crate::stacks::{StackFormatter, StackTexts};
 
@@ -45,14 +45,15 @@ struct Batch {
 }
 
 /// Numbers the rows and sends them off.
-struct Dispatcher {
+struct Dispatcher<'a> {
     batch: Batch,
     writers: Vec<SyncSender<Arc<Batch>>>,
     next_row: u64,
     messages: Vec<RecorderMessage>,
+    notes: &'a dyn BlockNotes,
 }
 
-impl Dispatcher {
+impl Dispatcher<'_> {
     fn send(&mut self) {
         let batch = Arc::new(std::mem::take(&mut self.batch));
         self.batch.rows.reserve(BATCH_ROWS);
@@ -61,12 +62,18 @@ impl Dispatcher {
     }
 }
 
-impl EventSink for Dispatcher {
+impl EventSink for Dispatcher<'_> {
     #[inline]
     fn take(&mut self, event: TimelineEvent) {
         if has_row(&event) {
-            self.batch.rows.push((self.next_row, event));
-            self.next_row += 1;
+            let behind = match event.kind {
+                EventKind::AllocationFailed { .. } => self.notes.behind(&event),
+                _ => &[],
+            };
+            for event in std::iter::once(event).chain(behind.iter().cloned()) {
+                self.batch.rows.push((self.next_row, event));
+                self.next_row += 1;
+            }
         } else if let EventKind::PythonCall(span) = event.kind {
             self.batch.calls.push((event.thread_id, span));
         } else if let EventKind::Message { severity, text } = event.kind {
@@ -108,7 +115,11 @@ impl Selection<'_, '_> {
                 continue;
             }
             let Some(mut row) = Row::new(*id, event, self.context) else { continue };
-            let (python, native) = self.stacks.texts(event.python_stack, event.native_stack, event.timestamp_ns);
+            let stack_ns = match event.kind {
+                EventKind::AliveAtFailure { allocated_ns, .. } => allocated_ns,
+                _ => event.timestamp_ns,
+            };
+            let (python, native) = self.stacks.texts(event.python_stack, event.native_stack, stack_ns);
             row.python_stack = python;
             row.native_stack = native;
             self.rows += 1;
@@ -273,8 +284,13 @@ pub(crate) fn write<S: FactSource>(
                 });
             writers.push(spawned.map_err(|error| FinishError::write(request.directory, &error))?);
         }
-        let mut dispatcher =
-            Dispatcher { batch: Batch::default(), writers: senders, next_row: 0, messages: Vec::new() };
+        let mut dispatcher = Dispatcher {
+            batch: Batch::default(),
+            writers: senders,
+            next_row: 0,
+            messages: Vec::new(),
+            notes: request.context.notes,
+        };
         let summary = msmemscope_timeline::run(source, settings, &mut dispatcher, progress);
         dispatcher.send();
         dispatcher.writers.clear();

@@ -11,6 +11,7 @@
 //! | SYSTEM | ALLOCATION_FAILED, FREE_FAILED | driver function | `func`, `req_size`, `flag` or `addr`, `error` |
 //! | SNAPSHOT | SNAPSHOT | name | counters |
 //! | OOM_DETAIL | OOM_TRIGGER | OOM_Trigger | `func`, `req_size`, `flag` |
+//! | OOM_DETAIL | OOM_RECENT_ALLOC, OOM_TOP_ALLOC | OOM_RecentAlloc, OOM_TopAlloc | `pool`, `ptr`, `size`, `timestamp` |
 //!
 //! The `Ptr` of an ACCESS is the begin of the block, which is how viewers find the block; `addr` is
 //! the address that was touched.
@@ -18,7 +19,7 @@
 use std::borrow::Cow;
 
 use msmemscope_event::{AccessKind, AllocationInterface, Device, Framework, KernelPhase, Pool};
-use msmemscope_timeline::event::BlockEvent;
+use msmemscope_timeline::event::{BlockEvent, FailureList};
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use msmemscope_trace::Definitions;
 
@@ -36,6 +37,16 @@ pub trait BlockNotes: Sync {
 
     /// In which ways its use is inefficient, joined by commas.
     fn inefficiency(&self, allocation_id: u64) -> Option<&str>;
+
+    /// Events to be told right behind this one: what was alive when memory ran out.
+    fn behind(&self, _: &TimelineEvent) -> &[TimelineEvent] {
+        &[]
+    }
+
+    /// A word that differs whenever rows would say something else.
+    fn fingerprint(&self) -> String {
+        String::new()
+    }
 }
 
 /// Nothing is known.
@@ -133,6 +144,7 @@ pub fn has_row(event: &TimelineEvent) -> bool {
     !matches!(
         event.kind,
         EventKind::Autograd { .. }
+            | EventKind::Label(_)
             | EventKind::CardSample { .. }
             | EventKind::Watch(_)
             | EventKind::PythonCall(_)
@@ -239,6 +251,12 @@ impl<'a> Row<'a> {
                 visit("addr", Value::Address(*address));
                 visit("error", Value::Signed(*error));
             }
+            EventKind::AliveAtFailure { pool, address, size_bytes, allocated_ns, .. } => {
+                visit("pool", Value::Text(pool.event_type()));
+                visit("ptr", Value::Address(*address));
+                visit("size", Value::Number(*size_bytes));
+                visit("timestamp", Value::Number(*allocated_ns));
+            }
             _ => {}
         }
     }
@@ -326,8 +344,11 @@ fn event_and_type(kind: &EventKind) -> (&'static str, &'static str) {
         EventKind::Snapshot { .. } => ("SNAPSHOT", "SNAPSHOT"),
         EventKind::AllocationFailed { error: OUT_OF_MEMORY, .. } => ("OOM_DETAIL", "OOM_TRIGGER"),
         EventKind::AllocationFailed { .. } => ("SYSTEM", "ALLOCATION_FAILED"),
+        EventKind::AliveAtFailure { list: FailureList::Recent, .. } => ("OOM_DETAIL", "OOM_RECENT_ALLOC"),
+        EventKind::AliveAtFailure { list: FailureList::Largest, .. } => ("OOM_DETAIL", "OOM_TOP_ALLOC"),
         EventKind::FreeFailed { .. } => ("SYSTEM", "FREE_FAILED"),
         EventKind::Autograd { .. }
+        | EventKind::Label(_)
         | EventKind::CardSample { .. }
         | EventKind::Watch(_)
         | EventKind::PythonCall(_)
@@ -346,6 +367,8 @@ fn name<'a>(kind: &'a EventKind, definitions: &'a Definitions) -> Cow<'a, str> {
         EventKind::StepEnd { number } => Cow::Owned(number.to_string()),
         EventKind::AllocationFailed { error: OUT_OF_MEMORY, .. } => Cow::Borrowed("OOM_Trigger"),
         EventKind::AllocationFailed { interface, .. } => Cow::Borrowed(driver_function(*interface, true)),
+        EventKind::AliveAtFailure { list: FailureList::Recent, .. } => Cow::Borrowed("OOM_RecentAlloc"),
+        EventKind::AliveAtFailure { list: FailureList::Largest, .. } => Cow::Borrowed("OOM_TopAlloc"),
         EventKind::FreeFailed { interface, .. } => Cow::Borrowed(driver_function(*interface, false)),
         _ => Cow::Borrowed(NOT_AVAILABLE),
     }

@@ -179,7 +179,10 @@ unsafe extern "C" fn operator(begins: u32, framework: u32, device: u32, name: u3
 unsafe extern "C" fn access(fact: *const AccessFact) {
     // SAFETY: null or lent for this call.
     let Some(fact) = (unsafe { fact.as_ref() }) else { return };
-    record_if_on(&Fact::Access {
+    if !state::records_everything() {
+        return;
+    }
+    thread::record_access_now(&Fact::Access {
         kind: AccessKind::from_code(u64::from(fact.kind)),
         framework: Framework::from_code(u64::from(fact.framework)),
         device: Device::from_code(fact.device),

@@ -7,13 +7,14 @@ use msmemscope_control::SOURCE_DRIVER;
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, PageType, Pool};
 
 use crate::real::RealFunction;
-use crate::{sources, state, thread};
+use crate::{card, sources, state, thread};
 
 const LIBRARY: &str = "libascend_hal.so";
 /// What the driver interface returns for a function it does not have.
 const NOT_SUPPORTED: i32 = 0xfffe;
 const RESERVED: i32 = 0xffff;
 const SUCCESS: i32 = 0;
+const OUT_OF_MEMORY: i32 = 6;
 
 pub static MEM_ALLOC: RealFunction = RealFunction::new(LIBRARY, &[c"halMemAlloc", c"halMemAllocInner"]);
 pub static MEM_FREE: RealFunction = RealFunction::new(LIBRARY, &[c"halMemFree", c"halMemFreeInner"]);
@@ -74,8 +75,16 @@ fn record_allocation(result: i32, properties: BlockProperties, address: *mut *mu
         let address = unsafe { *address } as u64;
         thread::record_event_now(&Fact::Allocation { properties, address, size_bytes });
     } else if result != SUCCESS && state::records_everything() {
-        thread::record_failure_now(&Fact::AllocationFailed { properties, size_bytes, flag, error: i64::from(result) });
+        record_refusal(result, properties, size_bytes, flag);
     }
+}
+
+#[cold]
+fn record_refusal(result: i32, properties: BlockProperties, size_bytes: u64, flag: u64) {
+    if result == OUT_OF_MEMORY {
+        card::sample(properties.device);
+    }
+    thread::record_failure_now(&Fact::AllocationFailed { properties, size_bytes, flag, error: i64::from(result) });
 }
 
 #[inline(always)]

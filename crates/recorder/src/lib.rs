@@ -10,6 +10,7 @@
 //!   [`import_tables`] redirects functions that must not be exported.
 //! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
 //! * [`stacks`] takes the call stacks of events, [`python_stacks`] those of Python.
+//! * [`card`] asks how full a card is when memory runs out.
 //! * [`control`] lets guests in, such as the Python package.
 //! * [`python_half`] brings the Python package into jobs that do not import it.
 //! * [`life`] is what happens when the library is loaded and when the process exits.
@@ -17,6 +18,7 @@
 #![cfg_attr(test, allow(dead_code, reason = "unit tests must not interpose anything"))]
 
 mod acl;
+mod card;
 mod clock;
 mod control;
 mod domains;

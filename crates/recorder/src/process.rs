@@ -312,6 +312,7 @@ impl Process {
         }
         describe(ProcessInfoKey::Settings, settings::recording().to_environment().as_bytes());
         describe(ProcessInfoKey::HostName, &host_name());
+        describe(ProcessInfoKey::AllocatorSettings, &allocator_settings());
         if let Some(version) = python_stacks::version() {
             describe(ProcessInfoKey::PythonVersion, version.as_bytes());
         }
@@ -321,6 +322,25 @@ impl Process {
         put(Fact::ClockAnchor { wall_offset_ns: clock::wall_offset_ns() });
         put(Fact::Recording { state: state::current() });
     }
+}
+
+/// The variables of the job that tell frameworks how to allocate.
+fn allocator_settings() -> Vec<u8> {
+    const NAMES: [&str; 5] = [
+        "PYTORCH_NPU_ALLOC_CONF",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_NO_NPU_MEMORY_CACHING",
+        "TASK_QUEUE_ENABLE",
+        "ASCEND_LAUNCH_BLOCKING",
+    ];
+    let mut text = Vec::new();
+    for (name, value) in NAMES.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))) {
+        text.extend_from_slice(name.as_bytes());
+        text.push(b'=');
+        text.extend_from_slice(value.as_bytes());
+        text.push(b'\n');
+    }
+    text
 }
 
 /// Follows settings that changed: moves the recording if it belongs elsewhere now, and writes them down.

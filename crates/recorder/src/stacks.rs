@@ -90,6 +90,12 @@ pub fn python_is_asked_for() -> bool {
     PYTHON_DEPTH.load(Ordering::Relaxed) != 0
 }
 
+/// The stack of an access: the line of code that uses memory is as good to know as the one that allocates.
+pub fn of_access(monotonic_ns: u64) -> Stacks {
+    let depth = PYTHON_ALLOCATION_DEPTH.load(Ordering::Relaxed);
+    Stacks { native: StackId::NONE, python: take_python(monotonic_ns, depth) }
+}
+
 /// The stacks of an allocation that failed.
 #[cold]
 pub fn of_failure(monotonic_ns: u64) -> Stacks {

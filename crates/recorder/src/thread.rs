@@ -114,6 +114,12 @@ fn record_event_with_stacks(monotonic_ns: u64, is_allocation: bool, fact: &Fact<
     record_with_stacks(monotonic_ns, stacks::of_event(monotonic_ns, is_allocation), fact);
 }
 
+/// Writes down that an operator touches memory now, with the line of code that called it.
+pub fn record_access_now(fact: &Fact<'_>) {
+    let monotonic_ns = stamp();
+    record_with_stacks(monotonic_ns, stacks::of_access(monotonic_ns), fact);
+}
+
 /// Writes down that an allocation has just failed.
 #[cold]
 pub fn record_failure_now(fact: &Fact<'_>) {

@@ -74,12 +74,19 @@ pub(crate) struct Block {
     pub(crate) in_shadow: bool,
     /// Its MALLOC passed the filters, so its FREE must.
     pub(crate) shown: bool,
+    /// Where it lies; given when it is inserted.
+    pub(crate) slot: u32,
 }
 
 /// All live blocks.
+///
+/// Blocks lie in slots that are reused; addresses lead to slots. That keeps what is searched small and
+/// gives everybody who follows blocks a dense number for each.
 #[derive(Debug, Default)]
 pub(crate) struct BlockTable {
-    blocks: FxHashMap<BlockKey, Block>,
+    slots: Vec<Block>,
+    free_slots: Vec<u32>,
+    by_key: FxHashMap<BlockKey, u32>,
     handles: FxHashMap<(Pool, u64), BlockKey>,
     /// Spaces and devices that ever held a block.
     realms: Vec<u32>,
@@ -88,8 +95,9 @@ pub(crate) struct BlockTable {
 }
 
 impl BlockTable {
-    /// Adds a block; the place must be free.
-    pub(crate) fn insert(&mut self, key: BlockKey, block: Block) {
+    /// Adds a block; the place must be free. The block is told its slot.
+    #[inline]
+    pub(crate) fn insert(&mut self, key: BlockKey, mut block: Block) {
         if !self.realms.contains(&key.realm) {
             self.realms.push(key.realm);
         }
@@ -99,13 +107,26 @@ impl BlockTable {
         if let Some(by_address) = &mut self.by_address {
             by_address.insert(key, block.size_bytes);
         }
-        self.blocks.insert(key, block);
+        block.slot = self.next_slot();
+        match self.free_slots.pop() {
+            Some(slot) => self.slots[slot as usize] = block,
+            None => self.slots.push(block),
+        }
+        self.by_key.insert(key, block.slot);
+    }
+
+    /// The slot that the next block will get.
+    #[inline]
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.free_slots.last().copied().unwrap_or(self.slots.len() as u32)
     }
 
     /// Takes a block out.
     #[inline]
     pub(crate) fn remove(&mut self, key: BlockKey) -> Option<Block> {
-        let block = self.blocks.remove(&key)?;
+        let slot = self.by_key.remove(&key)?;
+        self.free_slots.push(slot);
+        let block = self.slots[slot as usize];
         let handle = (block.properties.pool, block.handle);
         if block.handle != 0 && self.handles.get(&handle) == Some(&key) {
             self.handles.remove(&handle);
@@ -116,21 +137,48 @@ impl BlockTable {
         Some(block)
     }
 
-    pub(crate) fn get_mut(&mut self, key: BlockKey) -> Option<&mut Block> {
-        self.blocks.get_mut(&key)
+    /// Takes out the block that begins at an address. A device that nobody named matches any.
+    #[inline]
+    pub(crate) fn take(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, Block)> {
+        let exact = BlockKey::new(space, device, address);
+        if let Some(block) = self.remove(exact) {
+            return Some((exact, block));
+        }
+        let key = self.find_on_any_device(space, device, address)?;
+        self.remove(key).map(|block| (key, block))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, slot: u32) -> &Block {
+        &self.slots[slot as usize]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Block {
+        &mut self.slots[slot as usize]
+    }
+
+    /// Slot of the block with this key.
+    pub(crate) fn slot(&self, key: BlockKey) -> Option<u32> {
+        self.by_key.get(&key).copied()
     }
 
     /// The block that begins at an address. A device that nobody named matches any.
     #[inline]
-    pub(crate) fn find(&self, space: Space, device: Device, address: u64) -> Option<BlockKey> {
+    pub(crate) fn find(&self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
         let exact = BlockKey::new(space, device, address);
-        if self.blocks.contains_key(&exact) {
-            return Some(exact);
+        if let Some(&slot) = self.by_key.get(&exact) {
+            return Some((exact, slot));
         }
+        let key = self.find_on_any_device(space, device, address)?;
+        Some((key, self.by_key[&key]))
+    }
+
+    fn find_on_any_device(&self, space: Space, device: Device, address: u64) -> Option<BlockKey> {
         if device != Device::Unknown {
             return None;
         }
-        self.realms_of(space).map(|realm| BlockKey { realm, address }).find(|key| self.blocks.contains_key(key))
+        self.realms_of(space).map(|realm| BlockKey { realm, address }).find(|key| self.by_key.contains_key(key))
     }
 
     /// The block that was given a handle.
@@ -139,23 +187,31 @@ impl BlockTable {
     }
 
     /// The block that holds an address, at its begin or inside.
-    pub(crate) fn find_holding(&mut self, space: Space, device: Device, address: u64) -> Option<BlockKey> {
-        if let Some(key) = self.find(space, device, address) {
-            return Some(key);
+    #[inline]
+    pub(crate) fn find_holding(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
+        if let Some(found) = self.find(space, device, address) {
+            return Some(found);
         }
+        self.find_around(space, device, address)
+    }
+
+    fn find_around(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
+        let (by_key, slots) = (&self.by_key, &self.slots);
         let by_address = self
             .by_address
-            .get_or_insert_with(|| self.blocks.iter().map(|(key, block)| (*key, block.size_bytes)).collect());
+            .get_or_insert_with(|| by_key.iter().map(|(key, slot)| (*key, slots[*slot as usize].size_bytes)).collect());
         let holding = |realm: u32| {
             let (key, size_bytes) =
                 by_address.range(BlockKey { realm, address: 0 }..=BlockKey { realm, address }).next_back()?;
             (address - key.address < *size_bytes).then_some(*key)
         };
-        if device == Device::Unknown {
-            let realms = self.realms.iter().copied().filter(|realm| realm >> 12 == space as u32);
-            return realms.into_iter().find_map(holding);
-        }
-        holding(realm(space, device))
+        let key = match device {
+            Device::Unknown => {
+                self.realms.iter().copied().filter(|realm| realm >> 12 == space as u32).find_map(holding)
+            }
+            device => holding(realm(space, device)),
+        }?;
+        Some((key, by_key[&key]))
     }
 
     fn realms_of(&self, space: Space) -> impl Iterator<Item = u32> {
@@ -165,10 +221,11 @@ impl BlockTable {
     /// Keys of all blocks that `wanted` picks, in allocation order.
     pub(crate) fn keys_where(&self, wanted: impl Fn(&Block) -> bool) -> Vec<BlockKey> {
         let mut keys: Vec<(u64, BlockKey)> = self
-            .blocks
+            .by_key
             .iter()
-            .filter(|(_, block)| wanted(block))
-            .map(|(key, block)| (block.allocation_id, *key))
+            .map(|(key, slot)| (self.get(*slot), *key))
+            .filter(|(block, _)| wanted(block))
+            .map(|(block, key)| (block.allocation_id, key))
             .collect();
         keys.sort_unstable_by_key(|(allocation_id, _)| *allocation_id);
         keys.into_iter().map(|(_, key)| key).collect()
@@ -176,7 +233,7 @@ impl BlockTable {
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.blocks.len()
+        self.by_key.len()
     }
 }
 
@@ -194,6 +251,7 @@ mod tests {
             handle,
             in_shadow: false,
             shown: true,
+            slot: 0,
         }
     }
 
@@ -203,13 +261,13 @@ mod tests {
         let first = BlockKey::new(Space::Atb, Device::Npu(0), 1000);
         let second = BlockKey::new(Space::Atb, Device::Npu(1), 5000);
         table.insert(first, block(1, 100, 0));
-        assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 1099), Some(first));
+        assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 1099).map(|(key, _)| key), Some(first));
         assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 1100), None);
         assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 999), None);
         assert_eq!(table.find_holding(Space::Atb, Device::Npu(1), 1050), None);
         assert_eq!(table.find_holding(Space::Mindspore, Device::Npu(0), 1050), None);
         table.insert(second, block(2, 10, 0));
-        assert_eq!(table.find_holding(Space::Atb, Device::Unknown, 5009), Some(second));
+        assert_eq!(table.find_holding(Space::Atb, Device::Unknown, 5009).map(|(key, _)| key), Some(second));
         table.remove(second);
         assert_eq!(table.find_holding(Space::Atb, Device::Unknown, 5009), None);
         assert_eq!(table.len(), 1);

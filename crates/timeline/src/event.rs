@@ -1,8 +1,8 @@
 //! What the timeline says: events whose block, pool, device, step and time are settled.
 
 use msmemscope_event::{
-    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Framework, KernelPhase, Severity,
-    SnapshotNumbers, StackId, StringId,
+    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Framework, KernelPhase, Pool,
+    Severity, SnapshotNumbers, StackId, StringId,
 };
 
 /// One event.
@@ -30,6 +30,8 @@ pub struct TimelineEvent {
 pub struct BlockEvent {
     /// Number of the allocation in its process, from one.
     pub allocation_id: u64,
+    /// A small number that no other live block has; used again after its end.
+    pub slot: u32,
     /// First byte, or the handle of physical memory.
     pub address: u64,
     /// Bytes.
@@ -84,6 +86,8 @@ pub enum EventKind {
         framework: Framework,
         /// Allocation of the block, zero if no live block holds the address.
         allocation_id: u64,
+        /// Slot of the block, if one holds the address.
+        slot: u32,
         /// First byte of the block, or the address itself if no block holds it.
         block_address: u64,
         /// First byte touched.
@@ -125,6 +129,8 @@ pub enum EventKind {
         /// Further attributes as `key:value,...`, or none.
         detail: StringId,
     },
+    /// A label of a region or a block, for who follows owners.
+    Label(LabelChange),
     /// A point marked by the user.
     Mark {
         /// mstx domain, or none.
@@ -202,6 +208,20 @@ pub enum EventKind {
         /// What the driver returned (6 is out of memory).
         error: i64,
     },
+    /// A block that was alive when memory ran out. A pass never says this; it is added to the events
+    /// of a pass by who has looked at the failure.
+    AliveAtFailure {
+        /// Why it is listed.
+        list: FailureList,
+        /// Its pool.
+        pool: Pool,
+        /// First byte.
+        address: u64,
+        /// Bytes.
+        size_bytes: u64,
+        /// When it was allocated, wall clock.
+        allocated_ns: u64,
+    },
     /// The driver refused a free.
     FreeFailed {
         /// The call that made the block.
@@ -222,6 +242,45 @@ pub enum EventKind {
         /// The text.
         text: Box<str>,
     },
+}
+
+/// What happened to a label; levels are those of [`crate::owner`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelChange {
+    /// The thread enters a region.
+    Push {
+        /// Level.
+        level: u32,
+        /// Text.
+        label: StringId,
+    },
+    /// The thread leaves a region.
+    Pop {
+        /// Level.
+        level: u32,
+        /// Text.
+        label: StringId,
+    },
+    /// A live block gets a label.
+    Block {
+        /// Its allocation.
+        allocation_id: u64,
+        /// Its slot.
+        slot: u32,
+        /// Level.
+        level: u32,
+        /// Text.
+        label: StringId,
+    },
+}
+
+/// Lists of blocks that were alive when memory ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureList {
+    /// The latest allocations.
+    Recent,
+    /// The largest blocks.
+    Largest,
 }
 
 /// What was seen of a watched block.

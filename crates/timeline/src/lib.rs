@@ -26,7 +26,7 @@ mod pools;
 mod python_calls;
 
 pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent};
-pub use owner::{OwnerTable, collect_owners};
+pub use owner::{OwnerBook, OwnerTable, collect_owners};
 pub use pass::{EventSink, Timeline, run};
 pub use settings::{DeviceFilter, EventKinds, TimelineSettings};
 pub use source::{FactSource, FactStream, possible_devices};

@@ -1,21 +1,22 @@
 //! Who owns a block: labels in level order, joined by `@` (`PTA@fsdp2@activation@ops`).
 //!
 //! Labels come from the regions the allocating thread was in, and from labels given to the address
-//! later, so the owner of a block is known only at its end. [`collect_owners`] therefore makes a pass
-//! of its own; writers look owners up by allocation id.
+//! later, so the owner of a block is known only at its end. [`OwnerBook`] follows them while blocks
+//! live; [`collect_owners`] makes a pass of its own for writers, who look owners up by allocation id.
 //!
 //! Rules: the framework level is told by the allocator. Per system level a thread has a stack of
 //! labels, the innermost counts; a fourth distinct label of a level is ignored. User labels are one
 //! stack of at most three, in order. Labels of an address replace those of the same level. An ATen
 //! operator that touches a block gives it `ops` at the last detail level if that is empty.
 
-use msmemscope_event::{BlockProperties, Fact, Framework, Pool, StringId, driver_module_name};
+use msmemscope_event::{BlockProperties, Framework, Pool, StringId, driver_module_name};
+use msmemscope_trace::Definitions;
 use rustc_hash::FxHashMap;
 
-use crate::event::{EventKind, TimelineEvent};
-use crate::pass::Timeline;
+use crate::event::{EventKind, LabelChange, TimelineEvent};
+use crate::pass::run;
 use crate::settings::TimelineSettings;
-use crate::source::{FactSource, FactStream};
+use crate::source::FactSource;
 
 /// Level told by the allocator.
 pub const LEVEL_FRAMEWORK: u32 = 0;
@@ -120,76 +121,111 @@ impl ThreadLabels {
     }
 }
 
-/// Label sets of all allocations so far.
+/// The labels of a live block, and whose they are: slots are used again.
+#[derive(Clone, Copy, Debug, Default)]
+struct SlotLabels {
+    allocation_id: u64,
+    /// Index into the sets plus one; zero without labels.
+    set: u32,
+}
+
+/// Follows the owners of live blocks, as a consumer of events.
 #[derive(Debug, Default)]
-struct OwnerBook {
+pub struct OwnerBook {
     threads: FxHashMap<u32, ThreadLabels>,
-    /// Index into `sets` plus one by allocation id; zero for blocks without owner.
-    by_allocation: Vec<u32>,
+    by_slot: Vec<SlotLabels>,
     sets: Vec<LabelSet>,
     ids: FxHashMap<LabelSet, u32>,
+    latest: Option<(LabelSet, u32)>,
 }
 
 impl OwnerBook {
-    fn get(&self, allocation_id: u64) -> Option<LabelSet> {
-        let id = *self.by_allocation.get(allocation_id as usize)?;
+    /// Number of the owner of a live block; the same for all blocks of one owner, zero without owner.
+    #[inline]
+    pub fn owner_id(&self, slot: u32, allocation_id: u64) -> u32 {
+        match self.by_slot.get(slot as usize) {
+            Some(labels) if labels.allocation_id == allocation_id => labels.set,
+            _ => 0,
+        }
+    }
+
+    /// The owner with a number, levels joined by `@`; empty without owner.
+    pub fn owner_text(&self, owner_id: u32, definitions: &Definitions) -> String {
+        let set = (owner_id as usize).checked_sub(1).and_then(|index| self.sets.get(index));
+        set.map_or_else(String::new, |set| owner_text(definitions, set))
+    }
+
+    fn get(&self, slot: u32, allocation_id: u64) -> Option<LabelSet> {
+        let id = self.owner_id(slot, allocation_id);
         (id != 0).then(|| self.sets[id as usize - 1])
     }
 
-    fn set(&mut self, allocation_id: u64, set: LabelSet) {
-        let next = self.sets.len() as u32 + 1;
-        let id = *self.ids.entry(set).or_insert(next);
-        if id == next {
-            self.sets.push(set);
+    fn set(&mut self, slot: u32, allocation_id: u64, set: LabelSet) {
+        let id = match self.latest {
+            Some((latest, id)) if latest == set => id,
+            _ => {
+                let next = self.sets.len() as u32 + 1;
+                let id = *self.ids.entry(set).or_insert(next);
+                if id == next {
+                    self.sets.push(set);
+                }
+                self.latest = Some((set, id));
+                id
+            }
+        };
+        let index = slot as usize;
+        if self.by_slot.len() <= index {
+            self.by_slot.resize(index + 1, SlotLabels::default());
         }
-        let index = allocation_id as usize;
-        if self.by_allocation.len() <= index {
-            self.by_allocation.resize(index + 1, 0);
-        }
-        self.by_allocation[index] = id;
+        self.by_slot[index] = SlotLabels { allocation_id, set: id };
     }
 
     /// Changes one label of an allocation, which need not have shown up yet.
-    fn label(&mut self, allocation_id: u64, level: u32, label: Label, only_if_empty: bool) {
-        let mut set = self.get(allocation_id).unwrap_or(LabelSet { allocator: None, labels: [Label::None; LEVELS] });
-        let slot = &mut set.labels[(level as usize).min(LEVELS - 1)];
-        if !only_if_empty || *slot == Label::None {
-            *slot = label;
-            self.set(allocation_id, set);
+    fn label(&mut self, slot: u32, allocation_id: u64, level: u32, label: Label) {
+        let none = LabelSet { allocator: None, labels: [Label::None; LEVELS] };
+        let mut set = self.get(slot, allocation_id).unwrap_or(none);
+        set.labels[(level as usize).min(LEVELS - 1)] = label;
+        self.set(slot, allocation_id, set);
+    }
+
+    /// An operator touched a block. Almost always it has been touched before.
+    #[inline]
+    fn touched(&mut self, slot: u32, allocation_id: u64) {
+        let id = self.owner_id(slot, allocation_id);
+        let is_empty = |set: &LabelSet| set.labels[LEVEL_DETAIL_2 as usize] == Label::None;
+        if id == 0 || is_empty(&self.sets[id as usize - 1]) {
+            self.label(slot, allocation_id, LEVEL_DETAIL_2, Label::Operator);
         }
     }
 
-    fn event(&mut self, event: &TimelineEvent) {
+    /// Takes in an event.
+    #[inline]
+    pub fn event(&mut self, event: &TimelineEvent) {
         match &event.kind {
             EventKind::Malloc(block) if block.properties.pool != Pool::HostTensor => {
                 let allocator = Some(Allocator::of(&block.properties));
-                let mut set = self.get(block.allocation_id).unwrap_or(LabelSet {
-                    allocator,
-                    labels: match self.threads.get(&event.thread_id) {
-                        Some(labels) if !block.shadow => labels.current(),
-                        _ => [Label::None; LEVELS],
-                    },
-                });
-                set.allocator = allocator;
-                self.set(block.allocation_id, set);
+                let labels = match self.get(block.slot, block.allocation_id) {
+                    Some(known) => known.labels,
+                    None if block.shadow || self.threads.is_empty() => [Label::None; LEVELS],
+                    None => self.threads.get(&event.thread_id).map_or([Label::None; LEVELS], ThreadLabels::current),
+                };
+                self.set(block.slot, block.allocation_id, LabelSet { allocator, labels });
             }
-            EventKind::Access { allocation_id, framework: Framework::Aten, .. } if *allocation_id != 0 => {
-                self.label(*allocation_id, LEVEL_DETAIL_2, Label::Operator, true);
+            EventKind::Access { allocation_id, slot, framework: Framework::Aten, .. } if *allocation_id != 0 => {
+                self.touched(*slot, *allocation_id);
             }
+            EventKind::Label(change) => self.label_changed(event.thread_id, *change),
             _ => {}
         }
     }
 
-    fn fact(&mut self, thread_id: u32, fact: &Fact<'_>, timeline: &mut Timeline<'_>) {
-        match *fact {
-            Fact::LabelPush { level, label } => self.threads.entry(thread_id).or_default().push(level, label),
-            Fact::LabelPop { level, label } => self.threads.entry(thread_id).or_default().pop(level, label),
-            Fact::LabelAddress { address, level, label } => {
-                if let Some(allocation_id) = timeline.live_allocation(Pool::PytorchCaching, address) {
-                    self.label(allocation_id, level, Label::Text(label), false);
-                }
+    fn label_changed(&mut self, thread_id: u32, change: LabelChange) {
+        match change {
+            LabelChange::Push { level, label } => self.threads.entry(thread_id).or_default().push(level, label),
+            LabelChange::Pop { level, label } => self.threads.entry(thread_id).or_default().pop(level, label),
+            LabelChange::Block { allocation_id, slot, level, label } => {
+                self.label(slot, allocation_id, level, Label::Text(label));
             }
-            _ => {}
         }
     }
 }
@@ -220,19 +256,28 @@ impl OwnerTable {
 
 /// Makes a pass over all facts to learn the owners.
 pub fn collect_owners<S: FactSource>(source: &S) -> OwnerTable {
-    let settings = TimelineSettings::default();
-    let mut timeline = Timeline::new(source, &settings);
     let mut book = OwnerBook::default();
-    let mut facts = source.facts();
-    while let Some(record) = facts.next() {
-        timeline.record(&record, &mut |event: TimelineEvent| book.event(&event));
-        book.fact(record.thread_id, &record.fact, &mut timeline);
-    }
-    let owners = book.sets.iter().map(|set| owner_text(source, set)).collect();
-    OwnerTable { by_allocation: book.by_allocation, owners }
+    let mut by_allocation = Vec::new();
+    let mut sink = |event: TimelineEvent| {
+        book.event(&event);
+        let (slot, allocation_id) = match event.kind {
+            EventKind::Malloc(block) => (block.slot, block.allocation_id),
+            EventKind::Access { slot, allocation_id, .. } if allocation_id != 0 => (slot, allocation_id),
+            EventKind::Label(LabelChange::Block { slot, allocation_id, .. }) => (slot, allocation_id),
+            _ => return,
+        };
+        let index = allocation_id as usize;
+        if by_allocation.len() <= index {
+            by_allocation.resize(index + 1, 0);
+        }
+        by_allocation[index] = book.owner_id(slot, allocation_id);
+    };
+    run(source, &TimelineSettings::default(), &mut sink, &mut |_, _| {});
+    let owners = book.sets.iter().map(|set| owner_text(source.definitions(), set)).collect();
+    OwnerTable { by_allocation, owners }
 }
 
-fn owner_text<S: FactSource>(source: &S, set: &LabelSet) -> String {
+fn owner_text(definitions: &Definitions, set: &LabelSet) -> String {
     let mut text = String::new();
     if set.labels[LEVEL_FRAMEWORK as usize] == Label::None
         && let Some(allocator) = set.allocator
@@ -243,7 +288,7 @@ fn owner_text<S: FactSource>(source: &S, set: &LabelSet) -> String {
         let part = match label {
             Label::None => continue,
             Label::Operator => OPERATOR_LABEL.into(),
-            Label::Text(id) => source.definitions().string(id),
+            Label::Text(id) => definitions.string(id),
         };
         if part.is_empty() {
             continue;

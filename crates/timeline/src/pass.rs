@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::blocks::{Block, BlockKey, BlockTable, Space};
 use crate::clock::OutputClock;
 use crate::device_map::DeviceMap;
-use crate::event::{BlockEvent, CardUse, EventKind, TimelineEvent, WatchObservation};
+use crate::event::{BlockEvent, CardUse, EventKind, LabelChange, TimelineEvent, WatchObservation};
 use crate::pools::PoolBook;
 use crate::python_calls::PythonCallTracker;
 use crate::settings::TimelineSettings;
@@ -112,13 +112,6 @@ impl<'s> Timeline<'s> {
         }
     }
 
-    /// The allocation that lives at an address of a pool, on any device.
-    pub fn live_allocation(&mut self, pool: Pool, address: u64) -> Option<u64> {
-        let space = Space::of(&BlockProperties::framework(pool, Device::Unknown));
-        let key = self.blocks.find(space, Device::Unknown, address)?;
-        self.blocks.get_mut(key).map(|block| block.allocation_id)
-    }
-
     /// Takes in one fact.
     #[inline]
     pub fn record(&mut self, record: &Record<'_>, sink: &mut impl EventSink) {
@@ -138,12 +131,13 @@ impl<'s> Timeline<'s> {
             }
             Fact::Free { properties, address } => {
                 let properties = self.with_physical_device(properties);
-                let key = self.blocks.find(Space::of(&properties), properties.device, address);
-                self.free(time, origin, properties.pool, key, sink);
+                let found = self.blocks.take(Space::of(&properties), properties.device, address);
+                self.free(time, origin, properties.pool, found, sink);
             }
             Fact::FreeByHandle { properties, handle } => {
                 let key = self.blocks.find_handle(properties.pool, handle);
-                self.free(time, origin, properties.pool, key, sink);
+                let found = key.and_then(|key| self.blocks.remove(key).map(|block| (key, block)));
+                self.free(time, origin, properties.pool, found, sink);
             }
             Fact::HeapRegistered { properties, address, size_bytes } => {
                 let properties = self.with_physical_device(properties);
@@ -154,8 +148,30 @@ impl<'s> Timeline<'s> {
                 self.summary.unknown_heaps += u64::from(!known);
             }
             Fact::Recording { state } => self.recording(time, origin, state, sink),
+            Fact::LabelPush { level, label } => self.label(time, origin, LabelChange::Push { level, label }, sink),
+            Fact::LabelPop { level, label } => self.label(time, origin, LabelChange::Pop { level, label }, sink),
+            Fact::LabelAddress { address, level, label } => {
+                if let Some((_, slot)) = self.blocks.find(Space::PytorchCaching, Device::Unknown, address) {
+                    let allocation_id = self.blocks.get(slot).allocation_id;
+                    self.label(time, origin, LabelChange::Block { allocation_id, slot, level, label }, sink);
+                }
+            }
             _ => self.other_fact(time, origin, &record.fact, sink),
         }
+    }
+
+    /// Labels are for who follows owners; they neither are filtered nor count as events.
+    fn label(&mut self, time: u64, origin: Origin, change: LabelChange, sink: &mut impl EventSink) {
+        let Origin { thread_id, native_stack, python_stack } = origin;
+        sink.take(TimelineEvent {
+            timestamp_ns: self.clock.plain(time),
+            thread_id,
+            device: Device::Unknown,
+            step: self.steps.step_of(Device::Unknown),
+            native_stack,
+            python_stack,
+            kind: EventKind::Label(change),
+        });
     }
 
     /// Facts that are neither allocation nor free.
@@ -307,6 +323,7 @@ impl<'s> Timeline<'s> {
             handle,
             in_shadow: !recording,
             shown: false,
+            slot: self.blocks.next_slot(),
         };
         if recording {
             block.shown = self.emit_malloc(origin, address, &block, false, sink);
@@ -326,6 +343,7 @@ impl<'s> Timeline<'s> {
         let state = self.pools.state(pool, device);
         BlockEvent {
             allocation_id: block.allocation_id,
+            slot: block.slot,
             address,
             size_bytes: block.size_bytes,
             properties: block.properties,
@@ -356,8 +374,15 @@ impl<'s> Timeline<'s> {
     }
 
     #[inline]
-    fn free(&mut self, time: u64, origin: Origin, pool: Pool, key: Option<BlockKey>, sink: &mut impl EventSink) {
-        match key.and_then(|key| self.blocks.remove(key).map(|block| (key, block))) {
+    fn free(
+        &mut self,
+        time: u64,
+        origin: Origin,
+        pool: Pool,
+        found: Option<(BlockKey, Block)>,
+        sink: &mut impl EventSink,
+    ) {
+        match found {
             Some((key, block)) => self.end_block(time, Some(origin), key, block, false, sink),
             None => self.summary.count_unknown_free(pool),
         }
@@ -435,20 +460,22 @@ impl<'s> Timeline<'s> {
             .into_iter()
             .chain(DEVICE_SPACES)
             .find_map(|space| self.blocks.find_holding(space, device, address));
-        let (timestamp_ns, allocation_id, block_address) = match key.and_then(|key| self.blocks.get_mut(key)) {
-            Some(block) => {
+        let (timestamp_ns, allocation_id, slot, block_address) = match key {
+            Some((key, slot)) => {
+                let block = self.blocks.get_mut(slot);
                 block.latest_ns = self.clock.block_next(time, block.latest_ns);
-                (block.latest_ns, block.allocation_id, key.map_or(address, BlockKey::address))
+                (block.latest_ns, block.allocation_id, slot, key.address())
             }
             None => {
                 self.summary.unknown_accesses += 1;
-                (self.clock.plain(time), 0, address)
+                (self.clock.plain(time), 0, 0, address)
             }
         };
         let event = EventKind::Access {
             kind,
             framework,
             allocation_id,
+            slot,
             block_address,
             address,
             size_bytes,
@@ -476,17 +503,16 @@ impl<'s> Timeline<'s> {
         let card = first_card.map(|card| (card.total_bytes.saturating_sub(card.used_bytes), card.total_bytes));
         self.emit_plain(time, origin, EventKind::StartTrace { card }, sink);
         for key in self.blocks.keys_where(|block| block.in_shadow) {
+            let Some(slot) = self.blocks.slot(key) else { continue };
             let timestamp_ns = self.clock.block_begin(time, key);
-            let Some(block) = self.blocks.get_mut(key) else { continue };
+            let block = self.blocks.get_mut(slot);
             block.in_shadow = false;
             block.latest_ns = timestamp_ns;
             let promoted = *block;
             let origin =
                 Origin { thread_id: promoted.thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
             let shown = self.emit_malloc(origin, key.address(), &promoted, true, sink);
-            if let Some(block) = self.blocks.get_mut(key) {
-                block.shown = shown;
-            }
+            self.blocks.get_mut(slot).shown = shown;
         }
     }
 

@@ -4,7 +4,8 @@ use super::{Align, Table, bytes, fit, push_wrapped};
 use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
 use crate::fragmentation::{FragmentationReport, PoolSample};
 use crate::inefficient::{Finding, FindingKind, InefficientReport, Tally};
-use crate::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport, Verdict};
+use crate::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport};
+use crate::verdict::Verdict;
 
 /// Rows per table.
 const LISTED_ROWS: usize = 15;

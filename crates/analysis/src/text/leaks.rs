@@ -118,6 +118,10 @@ fn push_sites(text: &mut String, title: &str, groups: &[LeakGroup]) {
         text.push_str(&format!("  ... and {} more call sites.\n", groups.len() - LISTED_SITES));
     }
     push_frames(text, first);
+    let freed: u64 = groups.iter().map(|group| group.freed_at_the_end).sum();
+    if freed > 0 {
+        text.push_str(&format!("  {freed} of these blocks were freed only after the last step.\n"));
+    }
     text.push('\n');
 }
 

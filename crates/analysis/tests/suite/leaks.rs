@@ -116,6 +116,47 @@ fn blocks_handed_from_step_to_step_are_no_leak() {
 }
 
 #[test]
+fn what_is_freed_only_on_the_way_out_is_a_leak() {
+    let mut dump = Dump::new();
+    for step in 1..=8u64 {
+        dump.step_begin().malloc_at(0x1000 * step, 1 << 20, "/me/train.py(7): step\n").step_end();
+    }
+    for step in 1..=8u64 {
+        dump.free("PTA", 0x1000 * step);
+    }
+    let report = leaks_of(&dump);
+    assert_eq!((report.leaks[0].count, report.leaks[0].freed_at_the_end), (6, 6));
+    assert!(text::leaks(&report).contains("freed only after the last step"), "{}", text::leaks(&report));
+}
+
+#[test]
+fn frees_inside_an_unfinished_step_are_frees() {
+    let mut dump = Dump::new();
+    for step in 1..=8u64 {
+        dump.step_begin().malloc_at(0x1000 * step, 1 << 20, "/me/train.py(7): step\n").step_end();
+    }
+    dump.step_begin();
+    for step in 1..=8u64 {
+        dump.free("PTA", 0x1000 * step);
+    }
+    assert_eq!(leaks_of(&dump).leaks, []);
+}
+
+#[test]
+fn a_buffer_of_the_latest_steps_does_not_grow() {
+    let mut dump = Dump::new();
+    for step in 1..=20u64 {
+        dump.step_begin();
+        if step > 5 {
+            dump.free("PTA", 0x1000 * (step - 5));
+        }
+        dump.malloc_at(0x1000 * step, 1 << 20, "/me/replay.py(7): remember\n").step_end();
+    }
+    let report = leaks_of(&dump);
+    assert_eq!((report.leaks.len(), report.retained_once[0].count), (0, 4));
+}
+
+#[test]
 fn nested_and_other_ranges_are_no_steps() {
     let mut dump = Dump::new();
     for step in 1..=5u64 {
@@ -264,10 +305,16 @@ proptest! {
 
     /// The definition, applied to the whole history at once.
     #[test]
-    fn leaks_agree_with_their_definition(actions in prop::collection::vec(action(), 1..120)) {
+    fn leaks_agree_with_their_definition(
+        actions in prop::collection::vec(action(), 1..120),
+        last_step_ends in any::<bool>(),
+        freed_on_exit in 0usize..20,
+    ) {
         let mut dump = Dump::new();
         let (mut step, mut address) = (1u64, 0x1000u64);
         let mut live: Vec<(u64, u64, u64, u64)> = Vec::new();
+        // Frees as (site, step of birth, step of the free).
+        let mut freed: Vec<(u64, u64, u64)> = Vec::new();
         dump.step_begin();
         for action in &actions {
             match action {
@@ -277,8 +324,9 @@ proptest! {
                     live.push((address, *size, *site, step));
                 }
                 Action::Free(index) if !live.is_empty() => {
-                    let (address, ..) = live.remove(index.index(live.len()));
+                    let (address, _, site, born) = live.remove(index.index(live.len()));
                     dump.free("PTA", address);
+                    freed.push((site, born, step));
                 }
                 Action::Free(_) => {}
                 Action::NextStep => {
@@ -287,16 +335,33 @@ proptest! {
                 }
             }
         }
-        let ended = step - 1;
-        let mut sites: BTreeMap<u64, (std::collections::BTreeSet<u64>, u64)> = BTreeMap::new();
+        let ended = if last_step_ends { step } else { step - 1 };
+        if last_step_ends {
+            dump.step_end();
+            for (address, ..) in live.iter().take(freed_on_exit) {
+                dump.free("PTA", *address);
+            }
+        }
+        let mut given_back: BTreeMap<u64, u64> = BTreeMap::new();
+        for (site, ..) in freed.iter().filter(|(_, born, at)| *born >= 2 && born + 1 < *at && *at <= ended) {
+            *given_back.entry(*site).or_default() += 1;
+        }
+        let mut sites: BTreeMap<u64, (std::collections::BTreeSet<u64>, u64, u64)> = BTreeMap::new();
         for &(_, size, site, born) in live.iter().filter(|(_, _, _, born)| *born >= 2 && *born < ended) {
-            let (steps, bytes) = sites.entry(site).or_default();
+            let (steps, bytes, count) = sites.entry(site).or_default();
             steps.insert(born);
             *bytes += size;
+            *count += 1;
         }
         let expected = |leak: bool| -> Vec<u64> {
-            let mut bytes: Vec<u64> =
-                sites.values().filter(|(steps, _)| (steps.len() >= 3) == leak).map(|(_, bytes)| *bytes).collect();
+            let is_leak = |site: &u64, steps: usize, count: u64| {
+                steps >= 3 && given_back.get(site).copied().unwrap_or(0) < count
+            };
+            let mut bytes: Vec<u64> = sites
+                .iter()
+                .filter(|(site, (steps, _, count))| is_leak(site, steps.len(), *count) == leak)
+                .map(|(_, (_, bytes, _))| *bytes)
+                .collect();
             bytes.sort_unstable();
             bytes
         };

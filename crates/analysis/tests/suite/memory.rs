@@ -1,6 +1,7 @@
 //! Owners, fragmentation and out-of-memory failures.
 
-use msmemscope_analysis::out_of_memory::{OutOfMemoryReport, Verdict};
+use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
+use msmemscope_analysis::verdict::Verdict;
 use msmemscope_analysis::{OwnerQuestion, Questions, text};
 
 use crate::support::Dump;
@@ -113,6 +114,26 @@ fn a_leak_that_would_have_been_enough_is_the_reason() {
     let report = failures(&dump);
     let failure = report.decisive().unwrap();
     assert_eq!((failure.verdict, failure.leaked_bytes), (Verdict::Leak, 24 << 20));
+}
+
+#[test]
+fn the_last_of_several_tries_tells_the_reason() {
+    let mut dump = Dump::new();
+    // The allocator holds a free segment, gives it back after the first failure, and fails again.
+    dump.malloc("HAL", 0x1000_0000, 4 << 20).malloc("HAL", 0x2000_0000, 6 << 20);
+    dump.malloc_with("PTA", 0, 0x2000_0000, 6 << 20, ",total:10485760", "");
+    dump.refused(4 << 20);
+    dump.free("HAL", 0x1000_0000);
+    dump.malloc_with("PTA", 0, 0x2500_0000, 512, ",total:6291456", "");
+    dump.refused(4 << 20);
+    let report = failures(&dump);
+    assert_eq!((report.failures, report.details.len()), (2, 1));
+    assert_eq!(report.details[0].verdict, Verdict::Demand);
+    let answers = dump.ask(&Questions { out_of_memory: Some(2), ..Questions::default() });
+    let kept = &answers.out_of_memory.unwrap().details[0];
+    let listed = answers.notes.alive_at_failure(kept.timestamp_ns, kept.thread_id);
+    assert_eq!(listed.len(), 4, "two lists of two blocks");
+    assert_eq!(answers.notes.alive_at_failure(kept.timestamp_ns - 10, kept.thread_id), []);
 }
 
 #[test]

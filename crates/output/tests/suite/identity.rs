@@ -1,11 +1,14 @@
 //! csv and database say the same, row by row, whatever is in the names.
 
+use std::sync::OnceLock;
+
 use msmemscope_event::{
     AllocationInterface, BlockProperties, CodeId, Device, Fact, MemoryType, PageType, Pool, PythonCallPhase,
     RecordingState, StackId, StringId,
 };
-use msmemscope_output::{FinishOptions, Formats, StackFormatter};
-use msmemscope_timeline::{EventKinds, TimelineSettings};
+use msmemscope_output::{BlockNotes, FinishOptions, Formats, StackFormatter};
+use msmemscope_timeline::event::FailureList;
+use msmemscope_timeline::{EventKind, EventKinds, TimelineEvent, TimelineSettings};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -228,4 +231,77 @@ fn python_calls_have_a_file_per_thread_and_a_table_per_process() {
         assert_eq!(row[3..], [THREAD_ID.to_string(), PROCESS_ID.to_string()]);
     }
     assert_eq!(rows.len(), expected.len());
+}
+
+/// Lists two blocks behind every failure.
+struct AliveAtFailures;
+
+impl BlockNotes for AliveAtFailures {
+    fn owner(&self, _: u64) -> Option<&str> {
+        None
+    }
+
+    fn inefficiency(&self, _: u64) -> Option<&str> {
+        None
+    }
+
+    fn behind(&self, event: &TimelineEvent) -> &[TimelineEvent] {
+        static EVENTS: OnceLock<Vec<TimelineEvent>> = OnceLock::new();
+        EVENTS.get_or_init(|| {
+            let listed = |list, address| TimelineEvent {
+                native_stack: StackId(3),
+                python_stack: StackId(4),
+                kind: EventKind::AliveAtFailure { list, pool: Pool::Hal, address, size_bytes: 10, allocated_ns: 2 },
+                ..event.clone()
+            };
+            vec![listed(FailureList::Recent, 0x10), listed(FailureList::Largest, 0x20)]
+        })
+    }
+}
+
+#[test]
+fn what_was_alive_at_a_failure_follows_it_in_both_formats() {
+    let mut recording = Recording::new();
+    let properties = BlockProperties::from_driver_flag(0);
+    recording.record(2, Fact::Allocation { properties, address: 0x10, size_bytes: 10 });
+    recording.record(5, Fact::AllocationFailed { properties, size_bytes: 99, flag: 7, error: 6 });
+    recording.record(6, Fact::Free { properties, address: 0x10 });
+    recording.close(100);
+    let options = FinishOptions {
+        formats: BOTH,
+        notes: Some(&AliveAtFailures),
+        stack_formatter: Some(&Stacks),
+        ..FinishOptions::default()
+    };
+    recording.finish(&options);
+    assert_eq!(assert_identical(&recording, Device::Npu(0)), 5);
+    let rows = csv_rows(&recording.dump(Device::Npu(0), "csv"));
+    let detail: Vec<[&str; 6]> = rows[1..4]
+        .iter()
+        .map(|row| [&row[0], &row[1], &row[2], &row[3], &row[8], &row[9]].map(String::as_str))
+        .collect();
+    assert_eq!(
+        detail,
+        [
+            ["1", "OOM_DETAIL", "OOM_TRIGGER", "OOM_Trigger", "N/A", "{func:halMemAlloc,req_size:99,flag:7}"],
+            [
+                "2",
+                "OOM_DETAIL",
+                "OOM_RECENT_ALLOC",
+                "OOM_RecentAlloc",
+                "N/A",
+                "{pool:HAL,ptr:0x0000000000000010,size:10,timestamp:2}"
+            ],
+            [
+                "3",
+                "OOM_DETAIL",
+                "OOM_TOP_ALLOC",
+                "OOM_TopAlloc",
+                "N/A",
+                "{pool:HAL,ptr:0x0000000000000020,size:10,timestamp:2}"
+            ],
+        ]
+    );
+    assert_eq!(rows[2][10], "a,b.py(4): <module>\n");
+    assert!(rows[2][11].ends_with("first at 2\n"), "frames are those of the allocation: {}", rows[2][11]);
 }

@@ -1,0 +1,70 @@
+"""Runs out of memory in the way its argument says: demand, fragmentation, neighbour, leak. The card has 1 GiB.
+
+With `clean` the same program stays within its card. With `abort` the process dies right after the failure.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import torch
+import torch_npu  # noqa: F401
+from common import IS_FAULTY, steps
+
+MEBIBYTE = 1 << 20
+mode = sys.argv[1]
+
+
+def reserve(mebibytes):
+    return torch.empty(mebibytes * MEBIBYTE, dtype=torch.uint8, device="npu")
+
+
+def demand():
+    blocks = []
+    for _ in range(12 if IS_FAULTY else 3):
+        blocks.append(reserve(100))  # FAULT: demand
+
+
+def fragmentation():
+    blocks = [reserve(8) for _ in range(90)]
+    if IS_FAULTY:
+        del blocks[::2]  # Every segment of 20 MiB keeps one of its two blocks.
+    else:
+        del blocks[:]
+    return reserve(350)  # FAULT: fragmentation
+
+
+def neighbour():
+    """Another process has most of the card."""
+    program = f"""
+import time, torch, torch_npu
+block = torch.empty({700 if IS_FAULTY else 50} * {MEBIBYTE}, dtype=torch.uint8, device="npu")
+print("ready", flush=True)
+time.sleep(600)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment)
+    try:
+        assert other.stdout.readline() == b"ready\n"
+        return reserve(500)  # FAULT: neighbour
+    finally:
+        other.kill()
+        other.wait()
+
+
+def leak():
+    kept = []
+    for _ in steps(30):
+        value = reserve(40)  # FAULT: leak
+        if IS_FAULTY:
+            kept.append(value)
+
+
+try:
+    globals()[mode]()
+except torch.OutOfMemoryError as error:
+    print("out of memory:", str(error).splitlines()[0], flush=True)
+    if "abort" in sys.argv:
+        time.sleep(0.1)
+        os.abort()

@@ -1,0 +1,222 @@
+"""Programs with planted faults: each fault is found, at the right line, and its corrected twin gives no finding."""
+
+import csv
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FAULTS = Path(__file__).resolve().parent / "faults"
+PROGRAM = Path(os.environ.get("MSMEMSCOPE", Path(__file__).resolve().parents[2] / "target/release/msmemscope"))
+GIBIBYTE = 1 << 30
+
+
+class Run:
+    """A finished run under the tool."""
+
+    def __init__(self, result, output):
+        self.output, self.report, self.status = result.stdout, result.stderr, result.returncode
+        self.directory = output
+
+    def analyze(self, *options):
+        command = [PROGRAM, "analyze", self.directory, "--json", *options]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        processes = json.loads(result.stdout)["processes"]
+        assert len(processes) == 1
+        return processes[0]
+
+    def rows(self, device="device_0"):
+        rows = []
+        for path in self.directory.glob(f"*/{device}/dump/memscope_dump_*.csv"):
+            with open(path, newline="") as file:
+                rows.extend(csv.DictReader(file))
+        return rows
+
+    def database_rows(self, device="device_0"):
+        rows = []
+        for path in self.directory.glob(f"*/{device}/dump/memscope_dump_*.db"):
+            with sqlite3.connect(path) as connection:
+                connection.row_factory = sqlite3.Row
+                rows.extend(map(dict, connection.execute("SELECT * FROM memscope_dump")))
+        return rows
+
+
+def run(directory, program, *arguments, options=(), succeeds=True, **variables):
+    output = directory / "output"
+    environment = {**os.environ, "STANDIN_RUN_DIR": str(directory / "cards"), **variables}
+    (directory / "cards").mkdir()
+    command = [PROGRAM, "-o", output, *options, "--", sys.executable, str(FAULTS / program), *arguments]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert not succeeds or result.returncode == 0, result.stdout + result.stderr
+    return Run(result, output)
+
+
+def lines(program, mark):
+    """Numbers of the lines of a program that carry a mark."""
+    text = (FAULTS / program).read_text().splitlines()
+    found = {number for number, line in enumerate(text, 1) if f"# {mark}" in line}
+    assert found, mark
+    return found
+
+
+def line_of(site, program):
+    """The innermost line of a program in the Python frames of a site."""
+    return next((frame["line"] for frame in site["python"] if frame["file"].endswith("/" + program)), None)
+
+
+def leaks(answers):
+    return answers["leaks"]["leaks"] + answers["leaks"]["after_finalize"]
+
+
+LEAKS = ["list_leak.py", "closure_leak.py", "graph_leak.py", "driver_leak.py", "driver_leak_without_steps.py"]
+POOLS = dict.fromkeys(LEAKS, "PTA") | {"driver_leak.py": "HAL", "driver_leak_without_steps.py": "HAL"}
+
+
+@pytest.mark.parametrize("program", LEAKS)
+def test_a_leak_is_found_at_its_line(tmp_path, program):
+    finished = run(tmp_path, program)
+    found = leaks(finished.analyze("--analysis=leaks"))
+    assert {line_of(leak["site"], program) for leak in found} == lines(program, "FAULT")
+    assert {leak["pool"] for leak in found} == {POOLS[program]}
+    assert "ERROR: Detected memory leaks on device 0" in finished.report
+    largest = found[0]["site"]["line"].split()[0]
+    assert f"{Path(largest.rsplit(':')[0]).name}:{largest.rsplit(':')[1]}" in finished.report
+    if "without_steps" not in program:
+        # Nine steps; the first does not count, and the last has not seen another one end. Where the first step
+        # brings the device up it does not belong to it yet.
+        assert all(leak["steps"] in (6, 7) for leak in found)
+
+
+@pytest.mark.parametrize("program", LEAKS)
+def test_the_corrected_program_leaks_nothing(tmp_path, program):
+    finished = run(tmp_path, program, "clean")
+    answers = finished.analyze("--analysis=leaks")
+    assert leaks(answers) == []
+    assert answers["leaks"]["retained_once"] == []
+    assert "Detected memory leaks" not in finished.report
+
+
+def test_pools_of_other_frameworks_leak_at_their_lines(tmp_path):
+    answers = run(tmp_path, "pool_leak.py").analyze("--analysis=leaks")
+    found = {leak["pool"]: leak for leak in leaks(answers)}
+    assert set(found) == {"ATB", "MINDSPORE"}
+    for pool, size in [("ATB", 1 << 20), ("MINDSPORE", 2 << 20)]:
+        leak = found[pool]
+        assert {line_of(leak["site"], "pool_leak.py")} != {None}
+        called_at = {frame["line"] for frame in leak["site"]["python"] if frame["function"] == "<module>"}
+        assert called_at == lines("pool_leak.py", f"FAULT: {pool}")
+        assert (leak["count"], leak["bytes"], leak["bytes_per_step"]) == (7, 7 * size, size)
+
+
+def test_corrected_pools_leak_nothing(tmp_path):
+    answers = run(tmp_path, "pool_leak.py", "clean").analyze("--analysis=leaks")
+    assert leaks(answers) == [] and answers["leaks"]["retained_once"] == []
+
+
+@pytest.mark.parametrize("variant", [(), ("clean",)], ids=["faulty", "clean"])
+def test_fluctuation_is_what_the_framework_counts(tmp_path, variant):
+    finished = run(tmp_path, "fluctuation.py", *variant)
+    (pool,) = [pool for pool in finished.analyze("--analysis=leaks")["fluctuation"] if pool["pool"] == "PTA"]
+    ratios = {step: least / most for step, least, most in json.loads(finished.output) if step >= 2}
+    smallest, largest = min(ratios, key=ratios.get), max(ratios.values())
+    assert pool["steps"] == len(ratios)
+    assert (pool["smallest"]["step"], pool["smallest"]["ratio"]) == (smallest, pytest.approx(ratios[smallest]))
+    assert pool["largest"]["ratio"] == pytest.approx(largest)
+    assert smallest == (2 if variant else 5)
+    assert f"{ratios[smallest] * 100:.4f}" in finished.report
+
+
+INEFFICIENT = {
+    "early": "early_allocation", "late": "late_deallocation", "idle": "temporary_idleness", "unused": "never_used",
+}
+
+
+@pytest.mark.parametrize("kind", INEFFICIENT)
+def test_inefficient_use_is_found_at_its_lines(tmp_path, kind):
+    finished = run(tmp_path, "inefficient.py", kind, options=["--analysis=inefficient"])
+    report = finished.analyze("--analysis=inefficient", "--min-size=1MiB")["inefficient"]
+    found = {finding["kind"]: finding for finding in report["findings"]}
+    assert INEFFICIENT[kind] in found, report
+    finding = found[INEFFICIENT[kind]]
+    assert {line_of(finding["site"], "inefficient.py")} == lines("inefficient.py", f"FAULT: {kind}")
+    assert finding["count"] == 1 and finding["largest_bytes"] >= 4_000_000
+    if kind != "unused":
+        (used,) = lines("inefficient.py", f"USE: {kind}")
+        assert f"inefficient.py:{used} " in finding["use_line"]
+    attributes = [row["Attr"] for row in finished.rows() if row["Event"] == "MALLOC" and "size:40" in row["Attr"]]
+    flagged = [attribute for attribute in attributes if f"inefficient_type:{INEFFICIENT[kind]}" in attribute]
+    assert len(flagged) == (0 if kind == "unused" else 1), attributes
+    expected = {INEFFICIENT[kind]} | ({"late_deallocation"} if kind == "idle" else set())
+    assert set(found) <= expected
+
+
+def test_corrected_use_is_not_inefficient(tmp_path):
+    finished = run(tmp_path, "inefficient.py", "clean", options=["--analysis=inefficient"])
+    report = finished.analyze("--analysis=inefficient", "--min-size=1MiB")["inefficient"]
+    assert report["accesses"] > 0
+    assert report["findings"] == []
+
+
+def attributes(row):
+    return dict(re.findall(r'"?(\w+)"?:"?([^,}"]*)"?', row["Attr"]))
+
+
+@pytest.mark.parametrize("verdict", ["demand", "fragmentation", "neighbour", "leak"])
+def test_the_reason_of_a_lack_of_memory_is_told(tmp_path, verdict):
+    finished = run(tmp_path, "out_of_memory.py", verdict, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    assert "out of memory:" in finished.output, finished.report
+    report = finished.analyze("--analysis=oom")["out_of_memory"]
+    failure = report["details"][-1]
+    assert failure["verdict"] == {"neighbour": "other_processes"}.get(verdict, verdict), failure["explanation"]
+    assert not failure["recovered"] and failure["card"][1] == GIBIBYTE
+    called_at = {frame["line"] for frame in failure["site"]["python"] if frame["file"].endswith("out_of_memory.py")}
+    assert called_at & lines("out_of_memory.py", f"FAULT: {verdict}")
+    assert "OUT OF MEMORY on device 0" in finished.report
+    assert failure["advice"]
+
+
+@pytest.mark.parametrize("reason", ["demand", "fragmentation", "neighbour", "leak"])
+def test_enough_memory_gives_no_report(tmp_path, reason):
+    finished = run(tmp_path, "out_of_memory.py", reason, "clean", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    assert "out of memory" not in finished.output
+    report = finished.analyze("--analysis=oom")["out_of_memory"]
+    # A cache that is given back before a second try is no lack of memory.
+    assert all(failure["recovered"] for failure in report["details"])
+    assert "OUT OF MEMORY" not in finished.report or report["details"]
+
+
+def test_advice_fits_the_settings_of_the_job(tmp_path):
+    finished = run(tmp_path, "out_of_memory.py", "fragmentation", STANDIN_MEMORY_BYTES=str(GIBIBYTE),
+                   PYTORCH_NPU_ALLOC_CONF="max_split_size_mb:200")
+    failure = finished.analyze("--analysis=oom")["out_of_memory"]["details"][-1]
+    assert failure["verdict"] == "fragmentation"
+    assert "now max_split_size_mb:200" in failure["advice"][0]
+
+
+def test_what_was_alive_survives_the_abort(tmp_path):
+    finished = run(tmp_path, "out_of_memory.py", "demand", "abort", options=["--analysis=oom:5", "--data-format=csv,db",
+                   "--call-stack=python"], succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    assert finished.status != 0
+    assert "OUT OF MEMORY on device 0" in finished.report
+    rows = [row for row in finished.rows() if row["Event"] == "OOM_DETAIL"]
+    triggers = [row for row in rows if row["Event Type"] == "OOM_TRIGGER"]
+    recent = [row for row in rows if row["Event Type"] == "OOM_RECENT_ALLOC"]
+    largest = [row for row in rows if row["Event Type"] == "OOM_TOP_ALLOC"]
+    assert triggers and len(recent) == len(largest) == 5
+    assert {"func", "req_size", "flag"} <= set(attributes(triggers[-1]))
+    times = [int(attributes(row)["timestamp"]) for row in recent]
+    sizes = [int(attributes(row)["size"]) for row in largest]
+    assert times == sorted(times, reverse=True) and sizes == sorted(sizes, reverse=True)
+    assert sizes[0] >= 100 << 20
+    assert all("out_of_memory.py" in row["Call Stack(Python)"] for row in recent + triggers)
+    stored = finished.database_rows()
+    columns = ["ID", "Event", "Event Type", "Name", "Timestamp(ns)", "Ptr"]
+    shown = [[str(row[column]) for column in columns] for row in finished.rows()]
+    assert [[str(row[column]) for column in columns] for row in stored] == shown
+    assert [attributes(row) for row in stored if row["Event"] == "OOM_DETAIL"] == [attributes(row) for row in rows]
