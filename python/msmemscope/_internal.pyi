@@ -11,7 +11,7 @@ SOURCE_RUNTIME: int
 SOURCE_DRIVER: int
 SOURCE_MSTX: int
 SOURCE_POOL: int
-UNKNOWN_DEVICE: int
+NOT_RECORDED: int
 
 class Operator:
     def __init__(self, name: str, arguments: list[tuple[str, int]], results: list[int]) -> None: ...
@@ -67,3 +67,5 @@ def analyze_marks(path: str, message: str, start_index: int) -> tuple[str | None
 def analyze_inefficient(
     path: str, minimum_size_bytes: int, kinds: list[str], idle_threshold: int, annotates: bool
 ) -> tuple[str | None, str, str]: ...
+def observe_operators(composites: set[str], trial: Callable[[], Any]) -> bool: ...
+def ignore_operators() -> None: ...

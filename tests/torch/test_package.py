@@ -85,6 +85,32 @@ def test_owners(runs):
     assert {"PTA@model@weight", "PTA@model@gradient", "PTA@model@optimizer_state", "PTA@ops@aten"} <= owners
 
 
+def test_a_thread_that_ran_before_is_seen_except_for_its_accesses(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+        import queue, threading
+        import torch, torch_npu
+        import msmemscope
+        work, done = queue.Queue(), queue.Queue()
+        def serve():
+            while (size := work.get()) is not None:
+                done.put(torch.ones(size, device="npu"))
+        thread = threading.Thread(target=serve, name="early")
+        thread.start()
+        msmemscope.config(events="alloc,free,launch,access", output="out")
+        msmemscope.start()
+        work.put(5), done.get()
+        work.put(None)
+        thread.join()
+        msmemscope.stop()
+        """,
+    )
+    assert operators(run).count("torch._ops.aten.ones.default") == 1
+    assert run.rows("ACCESS") == []
+    assert "accesses of threads that ran before the start are not seen: early" in run.stderr
+
+
 def test_operators_begin_and_end_on_every_thread(runs):
     run = runs["api"]
     ends = [row["Name"] for row in run.rows("OP_LAUNCH", "ATEN_END")]
@@ -149,7 +175,7 @@ def test_documented_samples(tmp_path):
     assert any("test4" in row.attributes["owner"] for row in run.rows("MALLOC", "PTA"))
     assert run.calls() == ["forward_pass"]
     stacks = [row["Call Stack(Python)"] for row in run.rows("MALLOC", "PTA") if "shadow" not in row.attributes]
-    assert all(stack.count("\n") == 5 for stack in stacks)
+    assert all("script.py" in stack for stack in stacks), "nothing of ours stands between"
     shadows = [row for row in run.rows("MALLOC", "PTA") if row.attributes.get("shadow") == "true"]
     assert len(shadows) == 2, "weight and bias were there before the start"
 

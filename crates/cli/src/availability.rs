@@ -3,13 +3,15 @@
 //!
 //! Remove a line here when its feature lands.
 
-use msmemscope_config::{EventSet, LevelSet, Settings};
+use msmemscope_config::{AnalysisSet, EventSet, LevelSet, Settings};
 
 /// Whether anything was asked for that only the Python half can see. Jobs that do not need it are
 /// spared the import.
 pub fn needs_python_half(settings: &Settings) -> bool {
-    let events = settings.events.written;
-    events.contains(EventSet::TRACEBACK) || events.contains(EventSet::ACCESS) || settings.devices.cpu
+    let events = settings.events.collected;
+    let operators = events.contains(EventSet::LAUNCH) && settings.level.contains(LevelSet::OP);
+    let inside = events.contains(EventSet::TRACEBACK) || events.contains(EventSet::ACCESS);
+    operators || inside || settings.devices.cpu || settings.analysis.contains(AnalysisSet::DECOMPOSE)
 }
 
 /// What the user asked for and will not get.

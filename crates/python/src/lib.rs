@@ -5,13 +5,14 @@
 //! Everything users see is in `python/msmemscope`.
 //!
 //! * [`session`] finds the recorder and keeps the settings of this process.
-//! * [`facts`] hands single facts over; [`operators`] those of a PyTorch operator.
+//! * [`facts`] hands single facts over; [`launches`] and [`operators`] those of PyTorch's operators.
 //! * [`tracer`] reports Python calls, [`host_tensors`] the host memory of PyTorch.
 //! * [`analysis`] answers questions about result files.
 
 mod analysis;
 mod facts;
 mod host_tensors;
+mod launches;
 mod operators;
 mod session;
 mod tracer;
@@ -25,6 +26,7 @@ fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     session::register(module)?;
     facts::register(module)?;
+    launches::register(module)?;
     operators::register(module)?;
     tracer::register(module)?;
     host_tensors::register(module)?;

@@ -16,6 +16,8 @@ use crate::session::table;
 const MOST_SHAPES: usize = 1 << 16;
 /// Stands for tensors without memory in the table of devices.
 const NO_MEMORY: u32 = u32::MAX;
+/// Stands for the device of an operator whose begin was not recorded.
+const NOT_RECORDED: u32 = u32::MAX;
 
 /// How an argument or a result counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,9 +101,10 @@ impl OperatorRecorder {
         arguments: &Bound<'_, PyTuple>,
         named_arguments: &Bound<'_, PyDict>,
     ) -> PyResult<u32> {
-        let Some(table) = table() else { return Ok(Device::Unknown.code()) };
-        let device = self.device_of_call(py, table, arguments, named_arguments)?;
-        if self.launches && device != NO_MEMORY {
+        let Some(table) = table() else { return Ok(NOT_RECORDED) };
+        // SAFETY: no preconditions.
+        let device = if self.launches { unsafe { (table.current_device)() } } else { NOT_RECORDED };
+        if device != NOT_RECORDED {
             // SAFETY: no preconditions.
             unsafe { (table.operator)(1, Framework::Aten as u32, device, operator.name, 0) };
         }
@@ -128,7 +131,7 @@ impl OperatorRecorder {
             Some(result) if self.accesses => self.touch_results(table, operator, result),
             _ => Ok(()),
         };
-        if self.launches && device != NO_MEMORY {
+        if device != NOT_RECORDED {
             // SAFETY: no preconditions.
             unsafe { (table.operator)(0, Framework::Aten as u32, device, operator.name, 0) };
         }
@@ -137,46 +140,9 @@ impl OperatorRecorder {
 }
 
 impl OperatorRecorder {
-    /// The device an operator works on: the one it is told, else that of its first tensor, else the
-    /// thread's.
-    fn device_of_call(
-        &self,
-        py: Python<'_>,
-        table: &ControlTable,
-        arguments: &Bound<'_, PyTuple>,
-        named_arguments: &Bound<'_, PyDict>,
-    ) -> PyResult<u32> {
-        if !named_arguments.is_empty()
-            && let Some(device) = named_arguments.get_item(intern!(py, "device"))?
-            && !device.is_none()
-        {
-            return self.device_code(table, &device);
-        }
-        for argument in arguments.iter_borrowed() {
-            if let Some(tensor) = self.first_tensor(&argument) {
-                return self.device_code(table, &tensor.getattr(intern!(py, "device"))?);
-            }
-        }
-        // SAFETY: no preconditions.
-        Ok(unsafe { (table.current_device)() })
-    }
-
     fn is_tensor(&self, object: &Bound<'_, PyAny>) -> bool {
         let tensor_type = self.tensor_type.bind(object.py());
         object.get_type().is(tensor_type) || object.is_instance(tensor_type).unwrap_or(false)
-    }
-
-    /// The argument if it is a tensor, or the first one of a list.
-    fn first_tensor<'py>(&self, argument: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-        if self.is_tensor(argument) {
-            return Some(argument.clone());
-        }
-        let first = if let Ok(list) = argument.cast::<PyList>() {
-            list.get_item(0).ok()?
-        } else {
-            argument.cast::<PyTuple>().ok()?.get_item(0).ok()?
-        };
-        self.is_tensor(&first).then_some(first)
     }
 
     fn touch_results(&self, table: &ControlTable, operator: &Operator, result: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -300,7 +266,7 @@ fn same_text(py: Python<'_>, one: &Py<PyString>, other: &Bound<'_, PyString>) ->
 
 /// Adds the classes of this module to the extension.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("UNKNOWN_DEVICE", Device::Unknown.code())?;
+    module.add("NOT_RECORDED", NOT_RECORDED)?;
     module.add_class::<Operator>()?;
     module.add_class::<OperatorRecorder>()
 }

@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use msmemscope_event::StackId;
+use msmemscope_event::{PythonFrame, StackId};
 use msmemscope_trace::{Definitions, Module, PythonCode};
 
 pub use debug_files::{ModuleState, SYSTEM_DEBUG_DIRECTORY};
@@ -28,6 +28,13 @@ use native::NativeSymbols;
 
 /// The frame that stands for "further frames could not be found".
 const UNKNOWN_OUTER_FRAMES: u64 = 0;
+
+/// Where the package observes accesses: between an operator and its caller.
+const OBSERVER_FILE: &str = "msmemscope/_torch/operators.py";
+/// Files of PyTorch whose functions call the observer.
+const OBSERVER_CALLERS: [&str; 2] = ["torch/_dynamo/eval_frame.py", "torch/_compile.py"];
+/// The observer calls the operator through at most this many frames.
+const DEEPEST_OBSERVER_FRAME: usize = 3;
 
 /// A frame of a native stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +117,22 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// Appends the text of a Python stack, one line per frame.
+    /// How many of the innermost frames are there only because accesses were being observed: those of
+    /// the observer, and of what calls it and is called by it.
+    fn observer_frames(&self, frames: &[PythonFrame]) -> usize {
+        let is_in = |frame: &PythonFrame, files: &[&str]| {
+            self.definitions.code(frame.code).is_some_and(|code| {
+                let file = self.definitions.string(code.file);
+                files.iter().any(|ending| file.ends_with(ending))
+            })
+        };
+        let innermost = frames.iter().take(DEEPEST_OBSERVER_FRAME);
+        let Some(observer) = innermost.enumerate().find(|(_, frame)| is_in(frame, &[OBSERVER_FILE])) else { return 0 };
+        let above = &frames[observer.0 + 1..];
+        observer.0 + 1 + above.iter().take_while(|frame| is_in(frame, &OBSERVER_CALLERS)).count()
+    }
+
+    /// Appends the text of a Python stack, one line per frame. Frames of our own are left out.
     pub fn print_python(&self, stack: StackId, out: &mut String) {
         let Some(frames) = self.definitions.python_stack(stack) else {
             if stack.is_some() {
@@ -118,7 +140,7 @@ impl<'a> Symbols<'a> {
             }
             return;
         };
-        for frame in frames {
+        for frame in &frames[self.observer_frames(frames)..] {
             match self.definitions.code(frame.code) {
                 Some(code) => self.print_python_frame(code, frame.instruction_offset, out),
                 None => {

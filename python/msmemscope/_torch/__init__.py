@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import _internal, _messages
 from .._snapshot import observe_out_of_memory
 from . import autograd, optimizer
+from . import launches as observer
 from .operators import operators
 
 _sees_host_tensors = False
@@ -14,7 +15,8 @@ def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool) -> No
     """Bring all collectors in line with what is wanted."""
     if host:
         _watch_host_tensors()
-    operators.follow(launches=launches, accesses=accesses, host=host)
+    is_observed = observer.follow(launches)
+    operators.follow(launches=launches and not is_observed, accesses=accesses, host=host)
     autograd.follow(launches or accesses or decompose)
     optimizer.follow(decompose)
     observe_out_of_memory()

@@ -1,4 +1,5 @@
-"""Operators of PyTorch and the memory they touch, through a dispatch mode.
+"""The memory that operators of PyTorch touch, through a dispatch mode; where :mod:`.launches` cannot see
+the operators themselves, their begins and ends too.
 
 A mode belongs to a thread. It is entered on the thread that starts recording and on every thread that
 begins while it goes on; autograd's threads inherit it. Threads that were running before are named.
@@ -107,7 +108,7 @@ class _Mode(TorchDispatchMode):
             return recorder.begin(operator, args, kwargs)
         except Exception as error:  # noqa: BLE001 - the operator must run whatever we cannot read
             _messages.warn_once(f"an operator's arguments cannot be read: {error}")
-            return _internal.UNKNOWN_DEVICE
+            return _internal.NOT_RECORDED
 
     @staticmethod
     def _end(recorder: Any, operator: Any, device: int, result: Any) -> None:
@@ -135,7 +136,7 @@ class _Operators:
         is_wanted = launches or accesses
         if is_wanted and not self._is_wanted:
             self._is_wanted = True
-            self._name_other_threads()
+            self._name_other_threads("operators" if launches else "accesses")
             self._follow_new_threads()
         elif self._is_wanted and not is_wanted:
             self._is_wanted = False
@@ -163,7 +164,7 @@ class _Operators:
             self._modes.remove(mode)
             self._local.mode = None
 
-    def _name_other_threads(self) -> None:
+    def _name_other_threads(self, what: str) -> None:
         current = threading.current_thread()
         others = [
             thread.name
@@ -172,7 +173,7 @@ class _Operators:
         ]
         if others:
             _messages.warn_once(
-                f"operators of threads that ran before the start are not seen: {', '.join(sorted(others))}"
+                f"{what} of threads that ran before the start are not seen: {', '.join(sorted(others))}"
             )
 
     def _follow_new_threads(self) -> None:

@@ -99,3 +99,38 @@ fn python_stacks_have_file_line_and_function() {
     let expected = "/job/train.py(42): Trainer.step\n/job/train.py(40): Trainer.step\n<code object 9 is missing>\n<stack 6 is missing>\n";
     assert_eq!(out, expected);
 }
+
+#[test]
+fn frames_of_our_own_observer_are_left_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut recording = Recording::new(directory.path());
+    let files: [&[u8]; 6] = [
+        b"/lib/torch/_ops.py",
+        b"/lib/msmemscope/_torch/operators.py",
+        b"/lib/torch/_dynamo/eval_frame.py",
+        b"/lib/torch/_compile.py",
+        b"/job/train.py",
+        b"/lib/torch/_compile.py",
+    ];
+    let name = recording.string(b"call");
+    for (number, file) in files.into_iter().enumerate() {
+        let (id, file) = (CodeId(number as u32 + 1), recording.string(file));
+        let python_version = 3 << 8 | 9;
+        recording.write(&Fact::DefineCode { id, name, file, first_line: 7, python_version, line_table: &[] });
+    }
+    let mut define = |id, codes: &[u32]| {
+        let frames: Vec<u8> = codes.iter().flat_map(|code| [*code, 0]).flat_map(u32::to_le_bytes).collect();
+        recording.write(&Fact::DefinePythonStack { id: StackId(id), frames: &frames });
+    };
+    define(1, &[1, 2, 3, 4, 5, 6]);
+    define(2, &[1, 3, 4, 5]);
+    let trace = recording.finish();
+    let symbols = Symbols::new(trace.definitions(), 0);
+    let printed = |id| {
+        let mut out = String::new();
+        symbols.print_python(StackId(id), &mut out);
+        out.lines().map(|line| line.split('(').next().unwrap_or("").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(printed(1), ["/job/train.py", "/lib/torch/_compile.py"]);
+    assert_eq!(printed(2).len(), 4, "without the observer everything is shown");
+}

@@ -1,0 +1,52 @@
+"""Begins and ends of operators on all threads, through PyTorch's own observer interface.
+
+The interface is C++ and changes with PyTorch, so that it is used only with releases whose form of it is
+known, and only after a trial operator was seen. Elsewhere :mod:`.operators` does the same per thread.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from .. import _internal
+
+#: The first and the last release whose interface is known.
+_FIRST, _LAST = (2, 6), (2, 14)
+
+
+def follow(is_wanted: bool) -> bool:
+    """Observe launches, or stop doing so; gives whether they are observed."""
+    if not is_wanted:
+        _internal.ignore_operators()
+        return False
+    return _is_known_release() and _internal.observe_operators(_composites(), _trial)
+
+
+def _is_known_release() -> bool:
+    try:
+        major, minor = torch.__version__.split(".")[:2]
+        return _FIRST <= (int(major), int(minor)) <= _LAST
+    except ValueError:
+        return False
+
+
+def _trial() -> None:
+    torch.empty(0, device="cpu")
+
+
+def _composites() -> set[str]:
+    """Operators that consist of calls of others and are not run by the backend itself.
+
+    The backend has no function for them, or it puts calls of others in place where gradients are
+    recorded, instead of the formula that PyTorch has.
+    """
+    backend = "PrivateUse1" if "torch_npu" in sys.modules else "CPU"
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return {
+        name
+        for name in torch._C._dispatch_get_all_op_names()
+        if has(name, "CompositeImplicitAutograd")
+        and (not has(name, backend) or (has(name, f"Autograd{backend}") and not has(name, "Autograd")))
+    }
