@@ -122,3 +122,21 @@ def run_program(
     if check:
         assert result.status == 0, f"{result.stdout}\n{result.stderr}"
     return result
+
+
+#: Runs pytest with our plugin, which is not installed here.
+PYTEST = """
+    import sys
+    import pytest
+    status = pytest.main(["-p", "msmemscope_pytest", "-p", "no:cacheprovider", "-q", "-rA", *{arguments!r}])
+    print("imported", "msmemscope" in sys.modules)
+    sys.exit(status)
+"""
+
+
+def run_pytest(directory: Path, tests, *arguments, **settings):
+    """Runs tests in a directory, with the plugin of the package; see :func:`run_program`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "test_it.py").write_text(textwrap.dedent(tests))
+    code = PYTEST.format(arguments=[str(directory / "test_it.py"), f"--rootdir={directory}", *arguments])
+    return run_program(directory / "run", code, check=False, **settings)

@@ -37,6 +37,15 @@ fn step() -> u64 {
     table().map_or(0, |table| unsafe { (table.step)() })
 }
 
+/// A mark in the recording. Nothing happens while not recording.
+#[pyfunction]
+fn mark(message: &str) {
+    if let Some(table) = table() {
+        // SAFETY: the text is valid during the call.
+        unsafe { (table.mark)(Region::of(bounded(message))) };
+    }
+}
+
 /// A message for the recording's log: 0 debug, 1 information, 2 warning, 3 error.
 #[pyfunction]
 fn message(severity: u64, text: &str) {
@@ -142,6 +151,7 @@ extern "C" fn run_pending(action: *mut c_void) -> c_int {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(intern, module)?)?;
     module.add_function(wrap_pyfunction!(step, module)?)?;
+    module.add_function(wrap_pyfunction!(mark, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(autograd, module)?)?;
     module.add_function(wrap_pyfunction!(label_push, module)?)?;

@@ -306,31 +306,3 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(observe_operators, module)?)?;
     module.add_function(wrap_pyfunction!(ignore_operators, module)?)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_that_python_knows() {
-        let shown =
-            |text, overload| shown_name(text, overload, |name| name == "aten::linear" || name == "aten::to.dtype");
-        assert_eq!(shown(c"aten::add", c"Tensor").as_deref(), Some("torch._ops.aten.add.Tensor"));
-        assert_eq!(shown(c"npu::fast_gelu", c"").as_deref(), Some("torch._ops.npu.fast_gelu.default"));
-        for (text, overload) in [
-            (c"aten::linear", c""),
-            (c"aten::to", c"dtype"),
-            (c"profiler::_record_function_enter_new", c""),
-            (c"torch::autograd::AccumulateGrad", c""),
-            (c"HcclAllReduce", c""),
-        ] {
-            assert_eq!(shown(text, overload), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn the_structure_is_as_large_as_the_one_of_pytorch() {
-        assert_eq!(size_of::<Callback>(), 40);
-        assert_eq!(std::mem::offset_of!(Callback, needs_ids), 36);
-    }
-}

@@ -7,7 +7,7 @@
 //! * [`session`] finds the recorder and keeps the settings of this process.
 //! * [`facts`] hands single facts over; [`launches`] and [`operators`] those of PyTorch's operators.
 //! * [`tracer`] reports Python calls, [`host_tensors`] the host memory of PyTorch.
-//! * [`analysis`] answers questions about result files.
+//! * [`analysis`] answers questions about result files, [`window`] about a part of a recording.
 
 mod analysis;
 mod facts;
@@ -16,6 +16,7 @@ mod launches;
 mod operators;
 mod session;
 mod tracer;
+mod window;
 
 use pyo3::prelude::*;
 
@@ -30,7 +31,8 @@ fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     operators::register(module)?;
     tracer::register(module)?;
     host_tensors::register(module)?;
-    analysis::register(module)
+    analysis::register(module)?;
+    window::register(module)
 }
 
 mod exceptions {
