@@ -85,6 +85,7 @@ test-versions: build standin
 
 bench: build
 	python3 bench/run.py
+	python3 bench/analysis.py
 
 test-python: python standin $(VENV)/ready
 	$(VENV)/bin/ruff check python tests/python

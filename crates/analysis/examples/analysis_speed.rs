@@ -1,8 +1,9 @@
 //! How fast questions are answered: `analysis_speed [millions of events]`.
 //!
 //! Records a training-like run (steps, operators, accesses, allocations and frees of a caching
-//! allocator, with stacks), asks everything about it in one pass, then compares two recordings of a
-//! million events that differ in one percent of their operators. Times are processor time.
+//! allocator, with stacks) and asks every question alone and all of them in one pass, then compares two
+//! recordings of a million events that differ in one percent of their operators. Prints JSON; times are
+//! processor time.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -143,10 +144,23 @@ fn processor_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-fn main() {
-    let millions: f64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10.0);
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let (base, other) = (directory.path().join("base"), directory.path().join("other"));
+/// Every question alone and all of them together.
+fn question_sets() -> Vec<(&'static str, Questions)> {
+    let all = Questions::all();
+    let none = Questions::default();
+    vec![
+        ("none (events only)", none.clone()),
+        ("leaks", Questions { leaks: true, fluctuation: true, ..none.clone() }),
+        ("owners", Questions { owners: all.owners, ..none.clone() }),
+        ("inefficient use", Questions { inefficient: all.inefficient.clone(), ..none.clone() }),
+        ("out of memory", Questions { out_of_memory: all.out_of_memory, ..none.clone() }),
+        ("fragmentation", Questions { fragmentation: true, ..none }),
+        ("everything", all),
+    ]
+}
+
+fn compare_speed(directory: &Path) -> serde_json::Value {
+    let (base, other) = (directory.join("base"), directory.join("other"));
     make_recording(&base, 1_000_000, 0);
     make_recording(&other, 1_000_000, 100);
     let start = processor_seconds();
@@ -155,32 +169,31 @@ fn main() {
     let right = profile(&open(&other).expect("a recording").recordings, Level::Operator, None, &mut names);
     let profiled = processor_seconds();
     let comparison = compare(&left, &right, &names).expect("something to compare");
-    println!(
-        "compare 2 x 1 million events: {:.2} s ({:.2} s of it aligning), {} rows, {} only on one side, {:.0} MiB",
-        processor_seconds() - start,
-        processor_seconds() - profiled,
-        comparison.rows.len(),
-        comparison.devices.iter().map(|device| device.only_base + device.only_other).sum::<u64>(),
-        resident_mebibytes()
-    );
-    drop((left, right, comparison));
+    serde_json::json!({
+        "seconds": processor_seconds() - start,
+        "aligning_seconds": processor_seconds() - profiled,
+        "rows": comparison.rows.len(),
+    })
+}
 
+fn main() {
+    let millions: f64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10.0);
+    let directory = tempfile::tempdir().expect("a temporary directory");
     let large = directory.path().join("large");
     make_recording(&large, (millions * 1e6) as u64, 0);
     let imported = open(&large).expect("a recording");
-    let recording = &imported.recordings[0];
-    let start = processor_seconds();
-    let plain = analyze(recording, &Questions::default(), &mut |_, _| {});
-    let plain_seconds = processor_seconds() - start;
-    let events = plain.summary.events_shown as f64;
-    println!("timeline alone: {:.2} million events/s", events / plain_seconds / 1e6);
-    let start = processor_seconds();
-    let answers = analyze(recording, &Questions::all(), &mut |_, _| {});
-    let seconds = processor_seconds() - start;
-    println!(
-        "all questions: {events:.0} events in {seconds:.2} s, {:.2} million events/s, {} leak groups, {:.0} MiB",
-        events / seconds / 1e6,
-        answers.leaks.map_or(0, |leaks| leaks.leaks.len()),
-        resident_mebibytes()
-    );
+    let mut measured = Vec::new();
+    for (name, questions) in question_sets() {
+        let start = processor_seconds();
+        let answers = analyze(&imported.recordings[0], &questions, &mut |_, _| {});
+        let events = answers.summary.events_shown;
+        measured.push(serde_json::json!({
+            "name": name,
+            "events": events,
+            "events_per_second": events as f64 / (processor_seconds() - start),
+            "resident_mebibytes": resident_mebibytes(),
+        }));
+    }
+    let comparison = compare_speed(directory.path());
+    println!("{:#}", serde_json::json!({ "questions": measured, "compare": comparison }));
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::device_text::{device_text, pool_text};
 use crate::names::Names;
-use crate::situation::{BlockChange, StepChange};
+use crate::owners::OwnerId;
+use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
 use crate::small_map::SmallMap;
 
 /// What blocks without owner are called.
@@ -103,26 +104,40 @@ struct Held {
     blocks: u64,
 }
 
+/// Blocks that were alive at one moment. Who owned one of them is known for good only when it ends, so
+/// they are counted when they end, or at the end of the recording.
+#[derive(Debug, Default)]
+struct Moment {
+    /// Blocks born until then.
+    births: u64,
+    held: FxHashMap<OwnerId, Held>,
+}
+
+impl Moment {
+    fn now(&mut self, births: u64) {
+        self.births = births;
+        self.held.clear();
+    }
+
+    #[inline]
+    fn count(&mut self, block: &LiveBlock) {
+        if block.birth <= self.births {
+            let held = self.held.entry(block.owner).or_default();
+            held.bytes = held.bytes.saturating_add(block.size_bytes);
+            held.blocks += 1;
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct PoolState {
     bytes: u64,
-    held: Vec<Held>,
     peak_bytes: u64,
     peak_timestamp_ns: u64,
     peak_step: u64,
-    /// The peak is now; the owners are copied once it is over.
-    peak_is_now: bool,
-    at_peak: Vec<Held>,
-    at_step: Option<Vec<Held>>,
-}
-
-impl PoolState {
-    fn keep_peak(&mut self) {
-        if self.peak_is_now {
-            self.at_peak.clone_from(&self.held);
-            self.peak_is_now = false;
-        }
-    }
+    peak: Moment,
+    step: Option<Moment>,
+    end: Moment,
 }
 
 /// Follows owners.
@@ -130,102 +145,95 @@ impl PoolState {
 pub struct Decomposition {
     step: Option<u64>,
     pools: SmallMap<(Device, Pool), PoolState>,
-    /// Dense numbers of owners, by the id the recording gives them.
-    numbers: FxHashMap<u32, u32>,
-    owners: Vec<String>,
 }
 
 impl Decomposition {
     /// Nothing seen yet.
     pub fn new(step: Option<u64>) -> Self {
-        Self { step, pools: SmallMap::default(), numbers: FxHashMap::default(), owners: Vec::new() }
-    }
-
-    fn number(&mut self, allocation_id: u64, names: &dyn Names) -> usize {
-        let id = names.owner_id(allocation_id);
-        let (owners, next) = (&mut self.owners, self.numbers.len() as u32);
-        let number = *self.numbers.entry(id).or_insert_with(|| {
-            owners.push(names.owner(allocation_id).unwrap_or(UNKNOWN_OWNER).to_owned());
-            next
-        });
-        number as usize
+        Self { step, pools: SmallMap::default() }
     }
 
     /// A block began or ended.
     #[inline]
-    pub fn block(&mut self, change: &BlockChange<'_>, names: &dyn Names) {
+    pub fn block(&mut self, change: &BlockChange<'_>) {
         let (BlockChange::Begins(block, _) | BlockChange::Ends(block, _)) = change;
-        let number = self.number(block.allocation_id, names);
         let state = self.pools.entry((block.properties.device, block.properties.pool));
-        if state.held.len() <= number {
-            state.held.resize(number + 1, Held::default());
-        }
         match change {
             BlockChange::Begins(..) => {
-                let held = &mut state.held[number];
-                held.bytes = held.bytes.saturating_add(block.size_bytes);
-                held.blocks += 1;
                 state.bytes = state.bytes.saturating_add(block.size_bytes);
                 if state.bytes > state.peak_bytes {
-                    (state.peak_bytes, state.peak_is_now) = (state.bytes, true);
+                    state.peak_bytes = state.bytes;
                     (state.peak_timestamp_ns, state.peak_step) = (block.timestamp_ns, block.step);
+                    state.peak.now(block.birth);
                 }
             }
             BlockChange::Ends(..) => {
-                state.keep_peak();
-                let held = &mut state.held[number];
-                held.bytes = held.bytes.saturating_sub(block.size_bytes);
-                held.blocks = held.blocks.saturating_sub(1);
                 state.bytes = state.bytes.saturating_sub(block.size_bytes);
+                state.peak.count(block);
+                if let Some(step) = &mut state.step {
+                    step.count(block);
+                }
             }
         }
     }
 
     /// A step began or ended.
-    pub fn step(&mut self, change: &StepChange) {
+    pub fn step(&mut self, change: &StepChange, situation: &Situation) {
         if change.begins || self.step != Some(change.number) {
             return;
         }
         for ((device, _), state) in self.pools.iter_mut() {
             if change.device == Device::Unknown || change.device == *device {
-                state.at_step = Some(state.held.clone());
+                state.step.get_or_insert_default().now(situation.births());
             }
         }
     }
 
     /// What was found.
-    pub fn finish(self) -> OwnerReport {
-        let owners = &self.owners;
-        let uses = |held: &[Held]| {
-            let mut uses: Vec<OwnerUse> = held
-                .iter()
-                .zip(owners)
-                .filter(|(held, _)| held.blocks > 0)
-                .map(|(held, owner)| OwnerUse { owner: owner.clone(), bytes: held.bytes, blocks: held.blocks })
-                .collect();
-            uses.sort_by(|left, right| right.bytes.cmp(&left.bytes).then_with(|| left.owner.cmp(&right.owner)));
-            uses
-        };
+    pub fn finish(mut self, situation: &Situation, names: &dyn Names) -> OwnerReport {
+        for (_, state) in self.pools.iter_mut() {
+            state.end.now(situation.births());
+        }
+        for block in situation.live_blocks() {
+            let state = self.pools.entry((block.properties.device, block.properties.pool));
+            state.peak.count(block);
+            state.end.count(block);
+            if let Some(step) = &mut state.step {
+                step.count(block);
+            }
+        }
         let mut pools: Vec<PoolOwners> = self
             .pools
             .into_entries()
-            .map(|((device, pool), mut state)| {
-                state.keep_peak();
-                PoolOwners {
-                    device,
-                    pool,
-                    peak_bytes: state.peak_bytes,
-                    peak_timestamp_ns: state.peak_timestamp_ns,
-                    peak_step: state.peak_step,
-                    at_peak: uses(&state.at_peak),
-                    at_end: uses(&state.held),
-                    at_step: state.at_step.as_deref().map(uses),
-                }
+            .map(|((device, pool), state)| PoolOwners {
+                device,
+                pool,
+                peak_bytes: state.peak_bytes,
+                peak_timestamp_ns: state.peak_timestamp_ns,
+                peak_step: state.peak_step,
+                at_peak: uses(&state.peak, situation, names),
+                at_end: uses(&state.end, situation, names),
+                at_step: state.step.map(|step| uses(&step, situation, names)),
             })
             .collect();
         pools.sort_by_key(|pool| (pool.device, pool.pool));
         OwnerReport { step: self.step, pools }
     }
+}
+
+/// Owners in words, the largest first.
+fn uses(moment: &Moment, situation: &Situation, names: &dyn Names) -> Vec<OwnerUse> {
+    let mut by_text: FxHashMap<String, Held> = FxHashMap::default();
+    for (owner, held) in &moment.held {
+        let text = situation.owner_text(*owner, names).unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
+        let sum = by_text.entry(text).or_default();
+        sum.bytes = sum.bytes.saturating_add(held.bytes);
+        sum.blocks += held.blocks;
+    }
+    let mut uses: Vec<OwnerUse> =
+        by_text.into_iter().map(|(owner, held)| OwnerUse { owner, bytes: held.bytes, blocks: held.blocks }).collect();
+    uses.sort_by(|left, right| right.bytes.cmp(&left.bytes).then_with(|| left.owner.cmp(&right.owner)));
+    uses
 }
 
 #[cfg(test)]

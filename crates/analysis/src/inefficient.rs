@@ -292,13 +292,14 @@ pub struct Inefficient {
     threads: SmallMap<u32, ThreadState>,
     allocations: [RecentOperators; 2],
     frees: [RecentOperators; 2],
-    blocks: FxHashMap<u64, UseState>,
+    /// By slot.
+    blocks: Vec<Option<UseState>>,
     latest_allocation_of_size: FxHashMap<u64, u64>,
     groups: FxHashMap<(FindingKind, Device, Pool, Site), Group>,
     windows: SmallMap<(Device, Pool), PeakWindow>,
     allocating_only: FxHashMap<StringId, bool>,
     report: InefficientReport,
-    notes: Vec<(u64, InefficiencyKinds)>,
+    notes: Notes,
 }
 
 fn pool_index(pool: Pool) -> Option<usize> {
@@ -319,13 +320,13 @@ impl Inefficient {
             threads: SmallMap::default(),
             allocations: Default::default(),
             frees: Default::default(),
-            blocks: FxHashMap::default(),
+            blocks: Vec::new(),
             latest_allocation_of_size: FxHashMap::default(),
             groups: FxHashMap::default(),
             windows: SmallMap::default(),
             allocating_only: FxHashMap::default(),
             report: InefficientReport::default(),
-            notes: Vec::new(),
+            notes: Notes::default(),
         }
     }
 
@@ -366,11 +367,15 @@ impl Inefficient {
                         idle_operators: 0,
                         kinds: InefficiencyKinds::default(),
                     };
-                    self.blocks.insert(block.allocation_id, state);
+                    let index = block.slot as usize;
+                    if self.blocks.len() <= index {
+                        self.blocks.resize(index + 1, None);
+                    }
+                    self.blocks[index] = Some(state);
                 }
             }
             BlockChange::Ends(..) => {
-                if let Some(state) = self.blocks.remove(&block.allocation_id) {
+                if let Some(state) = self.blocks.get_mut(block.slot as usize).and_then(Option::take) {
                     self.end(index, operator, block, state, true);
                 }
                 self.remember(index, operator, is_open.then_some(event.thread_id), false);
@@ -401,10 +406,10 @@ impl Inefficient {
                 }
             }
             EventKind::Operator { begins: false, .. } => self.operator_ends(event.thread_id),
-            EventKind::Access { kind, allocation_id, operator, output_position, .. } if allocation_id != 0 => {
+            EventKind::Access { kind, allocation_id, slot, operator, output_position, .. } if allocation_id != 0 => {
                 self.accesses += 1;
                 let (number, _) = self.operator_of(event.thread_id);
-                let Some(state) = self.blocks.get_mut(&allocation_id) else { return };
+                let Some(Some(state)) = self.blocks.get_mut(slot as usize) else { return };
                 if number == state.born {
                     let is_output = output_position > 0 || kind != AccessKind::Read;
                     let allocating_only =
@@ -413,7 +418,7 @@ impl Inefficient {
                 } else {
                     if state.first_use == 0 {
                         state.first_use = number;
-                        let index = situation.block(allocation_id).and_then(|block| pool_index(block.properties.pool));
+                        let index = situation.block(slot).and_then(|block| pool_index(block.properties.pool));
                         if index.is_some_and(|index| self.frees[index].any_between(state.born, number)) {
                             state.kinds = state.kinds.with(InefficiencyKinds::EARLY);
                         }
@@ -463,7 +468,7 @@ impl Inefficient {
         }
         kinds = kinds.and(self.settings.kinds);
         if !kinds.is_empty() {
-            self.notes.push((block.allocation_id, kinds));
+            self.notes.set_inefficiency(block.allocation_id, kinds);
         }
         let window = self.windows.entry((block.properties.device, block.properties.pool));
         if kinds.contains(InefficiencyKinds::EARLY) {
@@ -516,18 +521,17 @@ impl Inefficient {
 
     /// What was found; blocks still alive are judged now.
     pub fn finish(mut self, situation: &Situation, names: &dyn Names, notes: &mut Notes) -> InefficientReport {
-        let mut alive: Vec<(u64, UseState)> = std::mem::take(&mut self.blocks).into_iter().collect();
-        alive.sort_unstable_by_key(|(allocation_id, _)| *allocation_id);
-        for (allocation_id, state) in alive {
-            if let Some(block) = situation.block(allocation_id)
+        let states = std::mem::take(&mut self.blocks);
+        let mut alive: Vec<&LiveBlock> = situation.live_blocks().collect();
+        alive.sort_unstable_by_key(|block| block.allocation_id);
+        for block in alive {
+            if let Some(Some(state)) = states.get(block.slot as usize)
                 && let Some(index) = pool_index(block.properties.pool)
             {
-                self.end(index, self.operators, block, state, false);
+                self.end(index, self.operators, block, *state, false);
             }
         }
-        for (allocation_id, kinds) in self.notes {
-            notes.set_inefficiency(allocation_id, kinds);
-        }
+        *notes = std::mem::take(&mut self.notes);
         let mut groups: Vec<_> = self.groups.into_iter().collect();
         groups.sort_by_key(|((kind, device, pool, site), group)| {
             (std::cmp::Reverse(group.wasted), *kind, *device, *pool, *site)
@@ -541,7 +545,7 @@ impl Inefficient {
                 kind: *kind,
                 device: *device,
                 pool: *pool,
-                site: SiteText::of(&group.sample, names),
+                site: SiteText::of(&group.sample, situation, names),
                 use_line: use_line(group, names),
                 count: group.count,
                 bytes: group.bytes,

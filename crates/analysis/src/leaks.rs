@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
 use crate::names::{Names, Site, SiteText};
+use crate::owners::OwnerId;
 use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
 use crate::small_map::SmallMap;
 
@@ -252,6 +253,9 @@ impl Leaks {
 
     fn is_candidate(&self, block: &LiveBlock, situation: &Situation) -> bool {
         let properties = &block.properties;
+        if block.device_step < FIRST_STEP || situation.steps(properties.device).ended <= block.device_step {
+            return false;
+        }
         let of_interest = match properties.pool {
             Pool::Hal => {
                 let backs_pool = self.backing.contains(&block.allocation_id)
@@ -261,10 +265,7 @@ impl Leaks {
             }
             pool => is_framework_pool(pool),
         };
-        of_interest
-            && !block.shadow
-            && block.device_step >= FIRST_STEP
-            && situation.steps(properties.device).ended > block.device_step
+        of_interest && !block.shadow
     }
 
     /// The blocks that would be called leaks if the run ended now, as bytes per device.
@@ -292,7 +293,7 @@ impl Leaks {
         candidates.sort_unstable_by_key(|block| block.allocation_id);
         let freed: FxHashSet<u64> = self.freed_since_step_end.iter().map(|block| block.allocation_id).collect();
         let (mut leaks, mut retained_once) = (Vec::new(), Vec::new());
-        for (site, group) in group(&candidates, &freed, names) {
+        for (site, group) in group(&candidates, &freed, situation, names) {
             let given_back = self.given_back.get(&(group.device, group.pool, site)).copied().unwrap_or(0);
             let grows = group.steps >= LEAK_STEPS as u64 && given_back < group.count;
             if grows { &mut leaks } else { &mut retained_once }.push(group);
@@ -307,7 +308,7 @@ impl Leaks {
             let mut alive: Vec<&LiveBlock> =
                 situation.live_blocks().filter(|block| block.properties.pool == Pool::Hal && !block.shadow).collect();
             alive.sort_unstable_by_key(|block| block.allocation_id);
-            let groups = group(&alive, &FxHashSet::default(), names);
+            let groups = group(&alive, &FxHashSet::default(), situation, names);
             after_finalize = groups.into_iter().map(|(_, group)| group).collect();
         }
         let mut growth: Vec<PoolGrowth> = self
@@ -340,12 +341,17 @@ impl GrowthState {
 }
 
 /// Blocks by site, the largest group first. Sites without stacks also differ by owner.
-fn group(blocks: &[&LiveBlock], freed: &FxHashSet<u64>, names: &dyn Names) -> Vec<(Site, LeakGroup)> {
-    let mut groups: BTreeMap<(Device, Pool, Site, Option<&str>), Vec<&LiveBlock>> = BTreeMap::new();
+fn group(
+    blocks: &[&LiveBlock],
+    freed: &FxHashSet<u64>,
+    situation: &Situation,
+    names: &dyn Names,
+) -> Vec<(Site, LeakGroup)> {
+    let mut groups: BTreeMap<(Device, Pool, Site, Option<OwnerId>), Vec<&LiveBlock>> = BTreeMap::new();
     for block in blocks {
         let site = Site::of(block);
         let owner = match site {
-            Site::Bare { .. } => names.owner(block.allocation_id),
+            Site::Bare { .. } => Some(block.owner),
             _ => None,
         };
         groups.entry((block.properties.device, block.properties.pool, site, owner)).or_default().push(block);
@@ -369,7 +375,7 @@ fn group(blocks: &[&LiveBlock], freed: &FxHashSet<u64>, names: &dyn Names) -> Ve
             let group = LeakGroup {
                 device,
                 pool,
-                site: SiteText::of(blocks[0], names),
+                site: SiteText::of(blocks[0], situation, names),
                 count: blocks.len() as u64,
                 bytes,
                 steps: steps.len() as u64,

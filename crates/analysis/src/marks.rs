@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::device_text::{device_text, pool_text};
 use crate::names::{Names, SiteText};
-use crate::situation::{BlockChange, LiveBlock};
+use crate::situation::{BlockChange, LiveBlock, Situation};
 
 /// Which marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl MarkLeaks {
     }
 
     /// What was found.
-    pub fn finish(self, names: &dyn Names) -> MarkLeakReport {
+    pub fn finish(self, situation: &Situation, names: &dyn Names) -> MarkLeakReport {
         let MarkSettings { message, start_index } = self.settings;
         let mut devices: Vec<DeviceMarkLeaks> = self
             .devices
@@ -147,7 +147,7 @@ impl MarkLeaks {
                         address: block.address,
                         size_bytes: block.size_bytes,
                         index: names.row_id(block.allocation_id),
-                        site: SiteText::of(block, names),
+                        site: SiteText::of(block, situation, names),
                     })
                     .collect();
                 DeviceMarkLeaks { device, marks: state.marks, outcome, leaks }

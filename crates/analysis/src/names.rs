@@ -1,15 +1,13 @@
 //! How findings get names: texts, frames and owners of a recording.
 
-use std::cell::OnceCell;
-
 use msmemscope_event::{ProcessInfoKey, PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
 use msmemscope_symbols::{Symbols, line_of_instruction};
 use msmemscope_timeline::FactSource;
+use msmemscope_trace::Definitions;
 use serde::Serialize;
 
-use crate::owners::Owners;
-use crate::situation::LiveBlock;
+use crate::situation::{LiveBlock, Situation};
 
 /// One frame of a call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -44,11 +42,14 @@ pub trait Names {
     /// Frames of a native stack, innermost first. The time is that of an event with this stack.
     fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame>;
 
-    /// The owner of an allocation.
-    fn owner(&self, allocation_id: u64) -> Option<&str>;
+    /// Strings of the recording, for who has to put names together.
+    fn definitions(&self) -> Option<&Definitions>;
 
-    /// A number that is the same for all allocations of one owner; zero without owner.
-    fn owner_id(&self, allocation_id: u64) -> u32;
+    /// Number of the owner that the file states for an allocation; zero if it states none.
+    fn stated_owner_id(&self, allocation_id: u64) -> u32;
+
+    /// The owner with a number.
+    fn stated_owner(&self, owner_id: u32) -> Option<String>;
 
     /// What the source calls an allocation: the `ID` of its row in a dump, else its number.
     fn row_id(&self, allocation_id: u64) -> u64;
@@ -59,10 +60,9 @@ pub trait Names {
     }
 }
 
-/// Names of one recording. Symbols and owners are looked up when they are asked for, not before.
+/// Names of one recording. Symbols are looked up when they are asked for, not before.
 pub struct RecordingNames<'a> {
     recording: &'a Recording,
-    owners: OnceCell<Owners>,
     symbols: Symbols<'a>,
 }
 
@@ -70,17 +70,7 @@ impl<'a> RecordingNames<'a> {
     /// Names of a recording.
     pub fn new(recording: &'a Recording) -> Self {
         let symbols = Symbols::new(recording.definitions(), recording.wall_offset_ns());
-        Self { recording, owners: OnceCell::new(), symbols }
-    }
-
-    /// The owners, if somebody asked for one and the file does not state them itself.
-    pub fn into_owners(self) -> Option<Owners> {
-        self.owners.into_inner()
-    }
-
-    /// Owners of a trace: found by two passes over it, once.
-    fn derived_owners(&self) -> &Owners {
-        self.owners.get_or_init(|| Owners::collect(self.recording))
+        Self { recording, symbols }
     }
 }
 
@@ -134,17 +124,21 @@ impl Names for RecordingNames<'_> {
         frames
     }
 
-    fn owner(&self, allocation_id: u64) -> Option<&str> {
+    fn definitions(&self) -> Option<&Definitions> {
+        Some(self.recording.definitions())
+    }
+
+    fn stated_owner_id(&self, allocation_id: u64) -> u32 {
         match self.recording {
-            Recording::Trace { .. } => self.derived_owners().owner(allocation_id),
-            Recording::Process(_) => self.recording.stated_owner(allocation_id),
+            Recording::Trace { .. } => 0,
+            Recording::Process(process) => process.owner_id(allocation_id),
         }
     }
 
-    fn owner_id(&self, allocation_id: u64) -> u32 {
+    fn stated_owner(&self, owner_id: u32) -> Option<String> {
         match self.recording {
-            Recording::Trace { .. } => self.derived_owners().owner_id(allocation_id),
-            Recording::Process(process) => process.owner_id(allocation_id),
+            Recording::Trace { .. } => None,
+            Recording::Process(process) => process.owner_text(owner_id).map(str::to_owned),
         }
     }
 
@@ -240,14 +234,14 @@ pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
 
 impl SiteText {
     /// Names of the site of a block.
-    pub fn of(block: &LiveBlock, names: &dyn Names) -> Self {
+    pub fn of(block: &LiveBlock, situation: &Situation, names: &dyn Names) -> Self {
         let python = if block.python_stack.is_some() { names.python_frames(block.python_stack) } else { Vec::new() };
         let native = match block.native_stack.is_some() {
             true => names.native_frames(block.native_stack, block.timestamp_ns),
             false => Vec::new(),
         };
         let operator = if block.operator.is_some() { names.text(block.operator) } else { String::new() };
-        let owner = names.owner(block.allocation_id).unwrap_or_default().to_owned();
+        let owner = situation.owner_text(block.owner, names).unwrap_or_default();
         let frame = user_frame(&python).or_else(|| user_frame(&native));
         let line = match frame {
             Some(frame) => frame.describe(),

@@ -10,19 +10,27 @@ use crate::out_of_memory::{Failure, ListedBlock};
 /// Notes by allocation id, and by failure.
 #[derive(Debug, Default)]
 pub struct Notes {
-    inefficiency: FxHashMap<u64, InefficiencyKinds>,
+    /// By allocation id: one byte each, because very many blocks may be used inefficiently.
+    inefficiency: Vec<InefficiencyKinds>,
+    inefficient_blocks: usize,
     /// What was alive at a failure, by its time and thread.
     alive_at_failures: FxHashMap<(u64, u32), Vec<TimelineEvent>>,
 }
 
 impl Notes {
     pub(crate) fn set_inefficiency(&mut self, allocation_id: u64, kinds: InefficiencyKinds) {
-        self.inefficiency.insert(allocation_id, kinds);
+        let index = allocation_id as usize;
+        if self.inefficiency.len() <= index {
+            self.inefficiency.resize(index + 1, InefficiencyKinds::default());
+        }
+        self.inefficient_blocks += usize::from(self.inefficiency[index].is_empty());
+        self.inefficiency[index] = kinds;
     }
 
     /// In which ways the use of a block is inefficient, joined by commas.
     pub fn inefficiency(&self, allocation_id: u64) -> Option<&'static str> {
-        self.inefficiency.get(&allocation_id).map(|kinds| kinds.attribute())
+        let kinds = self.inefficiency.get(usize::try_from(allocation_id).ok()?)?;
+        (!kinds.is_empty()).then(|| kinds.attribute())
     }
 
     pub(crate) fn add_failure(&mut self, failure: &Failure) {
@@ -53,11 +61,11 @@ impl Notes {
 
     /// Blocks with a note.
     pub fn len(&self) -> usize {
-        self.inefficiency.len()
+        self.inefficient_blocks
     }
 
     /// Whether no block has one.
     pub fn is_empty(&self) -> bool {
-        self.inefficiency.is_empty()
+        self.inefficient_blocks == 0
     }
 }

@@ -4,6 +4,8 @@
 //! apart (see [`crate::verdict`]). A framework that gets its memory after giving cached memory
 //! back has recovered; such failures are told as such.
 
+use std::collections::BTreeMap;
+
 use msmemscope_event::{AllocationInterface, Device, Pool, StackId};
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
@@ -14,6 +16,7 @@ use crate::device_text::{device_text, pool_text};
 use crate::gaps::{self, Gaps};
 use crate::leaks::Leaks;
 use crate::names::{Names, SiteText};
+use crate::owners::OwnerId;
 use crate::situation::{BlockChange, LiveBlock, Situation};
 use crate::small_map::SmallMap;
 use crate::verdict::{self, AllocatorSettings, Verdict};
@@ -298,9 +301,9 @@ impl OutOfMemory {
             card: card.map(|card| (card.used_bytes, card.total_bytes)),
             leaked_bytes: leaks.map_or(0, |leaks| leaks.leaked_bytes_now(device, situation)),
             pools,
-            owners: owners_of(&blocks, device, names),
-            recent: self.list(&blocks, names, |block| (block.timestamp_ns, block.allocation_id)),
-            largest: self.list(&blocks, names, |block| (block.size_bytes, block.allocation_id)),
+            owners: owners_of(&blocks, device, situation, names),
+            recent: self.list(&blocks, situation, names, |block| (block.timestamp_ns, block.allocation_id)),
+            largest: self.list(&blocks, situation, names, |block| (block.size_bytes, block.allocation_id)),
             thread_id: event.thread_id,
         };
         let settings = AllocatorSettings {
@@ -315,6 +318,7 @@ impl OutOfMemory {
     fn list(
         &self,
         blocks: &[&LiveBlock],
+        situation: &Situation,
         names: &dyn Names,
         key: impl Fn(&LiveBlock) -> (u64, u64),
     ) -> Vec<ListedBlock> {
@@ -331,7 +335,7 @@ impl OutOfMemory {
                 size_bytes: block.size_bytes,
                 timestamp_ns: block.timestamp_ns,
                 step: block.step,
-                site: SiteText::of(block, names),
+                site: SiteText::of(block, situation, names),
                 stacks: BlockStacks { python: block.python_stack, native: block.native_stack },
             })
             .collect()
@@ -362,26 +366,33 @@ fn site_of_event(event: &TimelineEvent, situation: &Situation, names: &dyn Names
             .map_or(msmemscope_event::StringId::NONE, |open| open.name),
         kernel_index: 0,
         shadow: false,
+        slot: 0,
+        birth: 0,
+        owner: OwnerId::default(),
     };
-    SiteText::of(&block, names)
+    SiteText::of(&block, situation, names)
 }
 
-fn owners_of(blocks: &[&LiveBlock], device: Device, names: &dyn Names) -> Vec<OwnerUse> {
-    let mut owners: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
+fn owners_of(blocks: &[&LiveBlock], device: Device, situation: &Situation, names: &dyn Names) -> Vec<OwnerUse> {
+    let mut held: FxHashMap<(OwnerId, Pool), (u64, u64)> = FxHashMap::default();
     for block in blocks.iter().filter(|block| block.properties.device == device) {
-        let fallback = match block.properties.pool {
+        let (bytes, count) = held.entry((block.owner, block.properties.pool)).or_default();
+        *bytes += block.size_bytes;
+        *count += 1;
+    }
+    let mut owners: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for ((owner, pool), (bytes, count)) in held {
+        let fallback = match pool {
             Pool::Hal => "CANN",
             Pool::Unknown => UNKNOWN_OWNER,
             pool => pool.event_type(),
         };
-        let (bytes, count) = owners.entry(names.owner(block.allocation_id).unwrap_or(fallback)).or_default();
-        *bytes += block.size_bytes;
-        *count += 1;
+        let text = situation.owner_text(owner, names).unwrap_or_else(|| fallback.to_owned());
+        let sum = owners.entry(text).or_default();
+        *sum = (sum.0 + bytes, sum.1 + count);
     }
-    let mut owners: Vec<OwnerUse> = owners
-        .into_iter()
-        .map(|(owner, (bytes, blocks))| OwnerUse { owner: owner.to_owned(), bytes, blocks })
-        .collect();
-    owners.sort_by(|left, right| right.bytes.cmp(&left.bytes).then_with(|| left.owner.cmp(&right.owner)));
+    let mut owners: Vec<OwnerUse> =
+        owners.into_iter().map(|(owner, (bytes, blocks))| OwnerUse { owner, bytes, blocks }).collect();
+    owners.sort_by_key(|owner| std::cmp::Reverse(owner.bytes));
     owners
 }

@@ -6,15 +6,113 @@
 //! state, and that is alive when the backward pass of its step begins is an activation.
 
 use msmemscope_event::{AutogradPhase, Device, Pool};
-use msmemscope_timeline::{
-    EventKind, FactSource, OwnerTable, TimelineEvent, TimelineSettings, collect_owners, detect_step_source, run,
-};
+use msmemscope_timeline::{BlockEvent, OwnerBook, TimelineEvent};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::situation::{Situation, StepChange};
+use crate::names::Names;
+use crate::situation::LiveBlock;
 
 const MODEL_PARTS: [&str; 4] = ["weight", "gradient", "optimizer_state", "activation"];
 const ACTIVATION: &str = "activation";
+
+/// Who owns a block, as a number that only [`crate::situation::Situation::owner_text`] can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OwnerId(u32);
+
+impl OwnerId {
+    const ACTIVATION_BIT: u32 = 1 << 31;
+
+    /// The same owner of an activation.
+    pub(crate) fn of_activation(self) -> Self {
+        Self(self.0 | Self::ACTIVATION_BIT)
+    }
+
+    /// The owner with other labels; what is an activation stays one.
+    pub(crate) fn with_labels_of(self, other: Self) -> Self {
+        Self(self.0 & Self::ACTIVATION_BIT | other.0 & !Self::ACTIVATION_BIT)
+    }
+
+    fn labels(self) -> u32 {
+        self.0 & !Self::ACTIVATION_BIT
+    }
+
+    fn is_activation(self) -> bool {
+        self.0 & Self::ACTIVATION_BIT != 0
+    }
+}
+
+/// Follows owners over a recording.
+#[derive(Debug)]
+pub(crate) struct OwnerFollower {
+    /// Labels of blocks; absent if the file states owners itself.
+    book: Option<OwnerBook>,
+    /// Devices whose step has seen its backward pass.
+    in_backward: FxHashSet<Device>,
+}
+
+impl Default for OwnerFollower {
+    fn default() -> Self {
+        Self { book: Some(OwnerBook::default()), in_backward: FxHashSet::default() }
+    }
+}
+
+impl OwnerFollower {
+    /// Owners as the file states them.
+    pub(crate) fn of_stated() -> Self {
+        Self { book: None, ..Self::default() }
+    }
+
+    /// The owner of a block that comes into being.
+    #[inline]
+    pub(crate) fn begin(&mut self, event: &TimelineEvent, block: &BlockEvent, names: &dyn Names) -> OwnerId {
+        match &mut self.book {
+            Some(book) => {
+                book.event(event);
+                OwnerId(book.owner_id(block.slot, block.allocation_id))
+            }
+            None => OwnerId(names.stated_owner_id(block.allocation_id)),
+        }
+    }
+
+    /// The block whose owner an event changes, and its owner from now on.
+    #[inline]
+    pub(crate) fn change(&mut self, event: &TimelineEvent) -> Option<(u32, OwnerId)> {
+        let book = self.book.as_mut()?;
+        let (slot, allocation_id) = book.event(event)?;
+        Some((slot, OwnerId(book.owner_id(slot, allocation_id))))
+    }
+
+    /// A step of a device, or of all, began or ended.
+    pub(crate) fn step_changes(&mut self, device: Device) {
+        match device {
+            Device::Unknown => self.in_backward.clear(),
+            device => drop(self.in_backward.remove(&device)),
+        }
+    }
+
+    /// Whether this is the first backward pass of a step.
+    pub(crate) fn begins_backward(&mut self, device: Device, phase: AutogradPhase) -> bool {
+        match phase {
+            AutogradPhase::Backward => self.in_backward.insert(device),
+            AutogradPhase::Forward => {
+                self.in_backward.remove(&device);
+                false
+            }
+        }
+    }
+
+    /// The owner in words.
+    pub(crate) fn text(&self, owner: OwnerId, names: &dyn Names) -> Option<String> {
+        let text = match &self.book {
+            Some(book) => {
+                let label = book.owner_text(owner.labels(), names.definitions()?);
+                if label.is_empty() { label } else { owner_text(&label, owner.is_activation()) }
+            }
+            None => names.stated_owner(owner.labels())?,
+        };
+        (!text.is_empty()).then_some(text)
+    }
+}
 
 /// Owners of all allocations of a process.
 #[derive(Debug, Default)]
@@ -27,42 +125,44 @@ pub struct Owners {
 impl Owners {
     /// The owner of an allocation, if it has one.
     pub fn owner(&self, allocation_id: u64) -> Option<&str> {
-        let id = self.owner_id(allocation_id) as usize;
-        self.texts.get(id.checked_sub(1)?).map(String::as_str)
+        let index = *self.by_allocation.get(usize::try_from(allocation_id).ok()?)?;
+        self.texts.get((index as usize).checked_sub(1)?).map(String::as_str)
     }
+}
 
-    /// A number that is the same for all allocations of one owner; zero without owner.
-    #[inline]
-    pub fn owner_id(&self, allocation_id: u64) -> u32 {
-        let index = usize::try_from(allocation_id).unwrap_or(usize::MAX);
-        self.by_allocation.get(index).copied().unwrap_or(0)
-    }
+/// Remembers the owner of every allocation.
+#[derive(Debug, Default)]
+pub(crate) struct OwnersOfAll {
+    by_allocation: Vec<OwnerId>,
+}
 
-    /// Learns the owners of a process: two passes over its facts.
-    pub fn collect<S: FactSource>(source: &S) -> Self {
-        let labels = collect_owners(source);
-        let (activations, allocations) = find_activations(source);
-        Self::from_labels(&labels, &activations, allocations)
-    }
-
-    fn from_labels(labels: &OwnerTable, activations: &FxHashSet<u64>, allocations: u64) -> Self {
-        let mut owners = Self { by_allocation: vec![0; allocations as usize + 1], texts: Vec::new() };
-        let mut ids: FxHashMap<(u32, bool), u32> = FxHashMap::default();
-        let mut known: FxHashMap<String, u32> = FxHashMap::default();
-        for allocation_id in 1..=allocations {
-            let Some(label) = labels.owner(allocation_id) else { continue };
-            let is_activation = activations.contains(&allocation_id);
-            let id = *ids.entry((labels.owner_id(allocation_id), is_activation)).or_insert_with(|| {
-                let text = owner_text(label, is_activation);
-                let next = known.len() as u32 + 1;
-                *known.entry(text).or_insert_with_key(|text| {
-                    owners.texts.push(text.clone());
-                    next
-                })
-            });
-            owners.by_allocation[allocation_id as usize] = id;
+impl OwnersOfAll {
+    /// The owner of a block is known for good.
+    pub(crate) fn add(&mut self, block: &LiveBlock) {
+        let index = block.allocation_id as usize;
+        if self.by_allocation.len() <= index {
+            self.by_allocation.resize(index + 1, OwnerId::default());
         }
-        owners
+        self.by_allocation[index] = block.owner;
+    }
+
+    /// The table, with owners in words.
+    pub(crate) fn finish(self, text: impl Fn(OwnerId) -> Option<String>) -> Owners {
+        let mut texts = Vec::new();
+        let mut known: FxHashMap<OwnerId, u32> = FxHashMap::default();
+        let by_allocation = self
+            .by_allocation
+            .into_iter()
+            .map(|owner| {
+                *known.entry(owner).or_insert_with(|| {
+                    text(owner).map_or(0, |text| {
+                        texts.push(text);
+                        texts.len() as u32
+                    })
+                })
+            })
+            .collect();
+        Owners { by_allocation, texts }
     }
 }
 
@@ -96,54 +196,6 @@ fn owner_text(label: &str, is_activation: bool) -> String {
         _ => {}
     }
     parts.join("@")
-}
-
-/// Allocations that are activations, and how many allocations there are.
-fn find_activations<S: FactSource>(source: &S) -> (FxHashSet<u64>, u64) {
-    let settings = TimelineSettings {
-        process_ended: false,
-        step_source: detect_step_source(source),
-        ..TimelineSettings::default()
-    };
-    let mut finder = ActivationFinder::default();
-    let summary = run(source, &settings, &mut |event: TimelineEvent| finder.event(&event), &mut |_, _| {});
-    (finder.activations, summary.allocation_ids)
-}
-
-#[derive(Default)]
-struct ActivationFinder {
-    situation: Situation,
-    /// Devices whose step has seen its backward pass.
-    in_backward: FxHashSet<Device>,
-    activations: FxHashSet<u64>,
-}
-
-impl ActivationFinder {
-    fn event(&mut self, event: &TimelineEvent) {
-        let (_, step) = self.situation.update(event);
-        if let Some(StepChange { device, .. }) = step {
-            match device {
-                Device::Unknown => self.in_backward.clear(),
-                device => drop(self.in_backward.remove(&device)),
-            }
-        }
-        match event.kind {
-            EventKind::Autograd { phase: AutogradPhase::Backward } if self.in_backward.insert(event.device) => {
-                let step = self.situation.steps(event.device).begun;
-                let of_this_step = self.situation.live_blocks().filter(|block| {
-                    block.properties.pool == Pool::PytorchCaching
-                        && block.properties.device == event.device
-                        && block.operator.is_some()
-                        && block.device_step == step
-                });
-                self.activations.extend(of_this_step.map(|block| block.allocation_id));
-            }
-            EventKind::Autograd { phase: AutogradPhase::Forward } => {
-                self.in_backward.remove(&event.device);
-            }
-            _ => {}
-        }
-    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::marks::{MarkLeakReport, MarkLeaks, MarkSettings};
 use crate::names::{Names, RecordingNames};
 use crate::notes::Notes;
 use crate::out_of_memory::{OutOfMemory, OutOfMemoryReport};
-use crate::owners::Owners;
+use crate::owners::{Owners, OwnersOfAll};
 use crate::situation::{BlockChange, Situation, StepChange};
 
 /// Which questions to answer.
@@ -35,6 +35,8 @@ pub struct Questions {
     pub out_of_memory: Option<usize>,
     /// Fragmentation of pools.
     pub fragmentation: bool,
+    /// The owner of every single block, for rows of files; four bytes per allocation.
+    pub owners_of_all: bool,
 }
 
 /// What to say about owners.
@@ -55,6 +57,7 @@ impl Questions {
             inefficient: Some(InefficientSettings::default()),
             out_of_memory: Some(crate::out_of_memory::DEFAULT_LISTED_BLOCKS),
             fragmentation: true,
+            owners_of_all: false,
         }
     }
 }
@@ -91,7 +94,7 @@ pub struct Answers {
     /// What rows of the blocks should say.
     #[serde(skip)]
     pub notes: Notes,
-    /// Owners of all blocks, if they had to be found out.
+    /// Owners of all blocks, if they were asked for.
     #[serde(skip)]
     pub block_owners: Option<Owners>,
 }
@@ -107,12 +110,17 @@ pub struct Pass<'a> {
     inefficient: Option<Inefficient>,
     out_of_memory: Option<OutOfMemory>,
     fragmentation: Option<Fragmentation>,
+    owners_of_all: Option<OwnersOfAll>,
 }
 
 impl<'a> Pass<'a> {
     /// A pass at its begin.
-    pub fn new(questions: &Questions, names: &'a dyn Names, step_source: Option<StepSource>) -> Self {
-        let mut situation = Situation::default();
+    pub fn new(
+        questions: &Questions,
+        mut situation: Situation,
+        names: &'a dyn Names,
+        step_source: Option<StepSource>,
+    ) -> Self {
         if let Some(StepSource::Api { first_number }) = step_source {
             situation.begin_with_step(first_number);
         }
@@ -127,6 +135,7 @@ impl<'a> Pass<'a> {
             inefficient: questions.inefficient.clone().map(Inefficient::new),
             out_of_memory: questions.out_of_memory.map(OutOfMemory::new),
             fragmentation: questions.fragmentation.then(Fragmentation::default),
+            owners_of_all: questions.owners_of_all.then(OwnersOfAll::default),
         }
     }
 
@@ -142,7 +151,7 @@ impl<'a> Pass<'a> {
             marks.block(change);
         }
         if let Some(owners) = &mut self.owners {
-            owners.block(change, self.names);
+            owners.block(change);
         }
         if let Some(inefficient) = &mut self.inefficient {
             inefficient.block(change, event);
@@ -163,7 +172,7 @@ impl<'a> Pass<'a> {
             fluctuation.step(change, &self.situation);
         }
         if let Some(owners) = &mut self.owners {
-            owners.step(change);
+            owners.step(change, &self.situation);
         }
         if let Some(fragmentation) = &mut self.fragmentation {
             fragmentation.step(change, &self.situation);
@@ -202,17 +211,21 @@ impl<'a> Pass<'a> {
         for failure in out_of_memory.iter().flat_map(|report| &report.details) {
             notes.add_failure(failure);
         }
+        let block_owners = self.owners_of_all.map(|mut owners| {
+            situation.live_blocks().for_each(|block| owners.add(block));
+            owners.finish(|owner| situation.owner_text(owner, names))
+        });
         Answers {
             process_id: summary.process_id,
             leaks,
             fluctuation: self.fluctuation.map(Fluctuation::finish),
-            marks: self.marks.map(|marks| marks.finish(names)),
-            owners: self.owners.map(Decomposition::finish),
+            marks: self.marks.map(|marks| marks.finish(situation, names)),
+            owners: self.owners.map(|owners| owners.finish(situation, names)),
             inefficient,
             out_of_memory,
             fragmentation: self.fragmentation.map(|fragmentation| fragmentation.finish(situation)),
             notes,
-            block_owners: None,
+            block_owners,
             summary,
         }
     }
@@ -221,17 +234,20 @@ impl<'a> Pass<'a> {
 impl EventSink for Pass<'_> {
     #[inline]
     fn take(&mut self, event: TimelineEvent) {
-        let (ended, step) = self.situation.update(&event);
+        let (ended, step) = self.situation.update(&event, self.names);
         match &event.kind {
             EventKind::Malloc(block) => {
                 // Copied out because the analyses may look at the situation as well.
-                if let Some(live) = self.situation.block(block.allocation_id).copied() {
+                if let Some(live) = self.situation.block(block.slot).copied() {
                     self.block(&BlockChange::Begins(&live, block), &event);
                 }
             }
             EventKind::Free(block) => {
                 if let Some(live) = ended {
                     self.block(&BlockChange::Ends(&live, block), &event);
+                    if let Some(owners) = &mut self.owners_of_all {
+                        owners.add(&live);
+                    }
                 }
             }
             _ => self.other(&event),
@@ -242,7 +258,7 @@ impl EventSink for Pass<'_> {
     }
 }
 
-/// Makes one pass over a recording. Owners are found out only if an answer needs them.
+/// Makes one pass over a recording.
 pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn FnMut(u64, u64)) -> Answers {
     let names = RecordingNames::new(recording);
     // Blocks alive at the end must stay alive: a closing free would hide them.
@@ -251,8 +267,7 @@ pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn 
         step_source: detect_step_source(recording),
         ..TimelineSettings::default()
     };
-    let mut pass = Pass::new(questions, &names, settings.step_source);
+    let mut pass = Pass::new(questions, Situation::of(recording), &names, settings.step_source);
     let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
-    let answers = pass.finish(questions, summary);
-    Answers { block_owners: names.into_owners(), ..answers }
+    pass.finish(questions, summary)
 }

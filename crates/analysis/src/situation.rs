@@ -3,11 +3,14 @@
 //! Every analysis needs these, so they are kept once. Memory is bounded by live blocks and by threads
 //! and devices.
 
-use msmemscope_event::{BlockProperties, Device, Framework, KernelPhase, StackId, StringId};
+use msmemscope_event::{AutogradPhase, BlockProperties, Device, Framework, KernelPhase, Pool, StackId, StringId};
+use msmemscope_import::Recording;
 use msmemscope_timeline::steps::STEP_RANGE_MESSAGE;
 use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 
+use crate::names::Names;
+use crate::owners::{OwnerFollower, OwnerId};
 use crate::small_map::SmallMap;
 
 /// A block that is alive.
@@ -39,6 +42,12 @@ pub struct LiveBlock {
     pub kernel_index: u64,
     /// It was alive before recording began, so nothing is known about its birth.
     pub shadow: bool,
+    /// A small number that no other live block has.
+    pub slot: u32,
+    /// Its place among all blocks that came into being, from one.
+    pub birth: u64,
+    /// Who owns it, as far as known by now; at its end, for good.
+    pub owner: OwnerId,
 }
 
 /// Steps of one device.
@@ -96,7 +105,10 @@ pub enum BlockChange<'a> {
 /// What holds at the current event.
 #[derive(Debug, Default)]
 pub struct Situation {
-    live: FxHashMap<u64, LiveBlock>,
+    /// By slot; a slot whose block has ended keeps it until the next one comes.
+    slots: Vec<Option<LiveBlock>>,
+    births: u64,
+    owners: OwnerFollower,
     operators: SmallMap<u32, Vec<OpenOperator>>,
     steps: SmallMap<Device, DeviceSteps>,
     /// Ranges that are steps, with their device.
@@ -109,13 +121,32 @@ pub struct Situation {
 impl Situation {
     /// Blocks that are alive.
     pub fn live_blocks(&self) -> impl Iterator<Item = &LiveBlock> {
-        self.live.values()
+        self.slots.iter().flatten()
     }
 
-    /// A live block by its allocation.
+    /// The live block in a slot.
     #[inline]
-    pub fn block(&self, allocation_id: u64) -> Option<&LiveBlock> {
-        self.live.get(&allocation_id)
+    pub fn block(&self, slot: u32) -> Option<&LiveBlock> {
+        self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// Blocks that have come into being so far.
+    pub fn births(&self) -> u64 {
+        self.births
+    }
+
+    /// What holds at the begin of a recording.
+    pub fn of(recording: &Recording) -> Self {
+        let owners = match recording {
+            Recording::Trace { .. } => OwnerFollower::default(),
+            Recording::Process(_) => OwnerFollower::of_stated(),
+        };
+        Self { owners, ..Self::default() }
+    }
+
+    /// The owner in words.
+    pub fn owner_text(&self, owner: OwnerId, names: &dyn Names) -> Option<String> {
+        self.owners.text(owner, names)
     }
 
     /// Operators running on a thread, outermost first.
@@ -150,14 +181,26 @@ impl Situation {
 
     /// Takes an event in. A block that ended is given back, since it is no longer here.
     #[inline]
-    pub fn update(&mut self, event: &TimelineEvent) -> (Option<LiveBlock>, Option<StepChange>) {
+    pub fn update(&mut self, event: &TimelineEvent, names: &dyn Names) -> (Option<LiveBlock>, Option<StepChange>) {
         self.latest_ns = event.timestamp_ns;
         match &event.kind {
             EventKind::Malloc(block) => {
-                self.begin_block(event, block);
+                let owner = self.owners.begin(event, block, names);
+                self.begin_block(event, block, owner);
                 (None, None)
             }
-            EventKind::Free(block) => (self.live.remove(&block.allocation_id), None),
+            EventKind::Free(block) => {
+                let slot = self.slots.get_mut(block.slot as usize);
+                (slot.and_then(Option::take).filter(|live| live.allocation_id == block.allocation_id), None)
+            }
+            EventKind::Access { .. } | EventKind::Label(_) => {
+                if let Some((slot, owner)) = self.owners.change(event)
+                    && let Some(Some(live)) = self.slots.get_mut(slot as usize)
+                {
+                    live.owner = live.owner.with_labels_of(owner);
+                }
+                (None, None)
+            }
             EventKind::Operator { framework, begins, name, .. } => {
                 let stack = self.operators.entry(event.thread_id);
                 if *begins {
@@ -174,12 +217,41 @@ impl Situation {
                 *self.kernels.entry(event.device) += 1;
                 (None, None)
             }
-            _ => (None, self.other(event)),
+            EventKind::Autograd { phase } => {
+                self.autograd(event.device, *phase);
+                (None, None)
+            }
+            _ => {
+                let change = self.other(event);
+                if let Some(change) = change {
+                    self.owners.step_changes(change.device);
+                }
+                (None, change)
+            }
         }
     }
 
-    fn begin_block(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+    /// What forward operators have made in this step and is alive when its backward pass begins is an
+    /// activation.
+    fn autograd(&mut self, device: Device, phase: AutogradPhase) {
+        if !self.owners.begins_backward(device, phase) {
+            return;
+        }
+        let step = self.steps(device).begun;
+        for live in self.slots.iter_mut().flatten() {
+            let is_activation = live.properties.pool == Pool::PytorchCaching
+                && live.properties.device == device
+                && live.operator.is_some()
+                && live.device_step == step;
+            if is_activation {
+                live.owner = live.owner.of_activation();
+            }
+        }
+    }
+
+    fn begin_block(&mut self, event: &TimelineEvent, block: &BlockEvent, owner: OwnerId) {
         let steps = self.steps(event.device);
+        self.births += 1;
         let live = LiveBlock {
             allocation_id: block.allocation_id,
             address: block.address,
@@ -197,8 +269,15 @@ impl Situation {
                 false => self.kernels.get(event.device).copied().unwrap_or(0),
             },
             shadow: block.shadow,
+            slot: block.slot,
+            birth: self.births,
+            owner,
         };
-        self.live.insert(block.allocation_id, live);
+        let index = block.slot as usize;
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, None);
+        }
+        self.slots[index] = Some(live);
     }
 
     fn other(&mut self, event: &TimelineEvent) -> Option<StepChange> {

@@ -40,9 +40,10 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         .then(|| analyzing::questions(settings.analysis, usize::from(settings.oom_block_count)));
     let (answers, report) = match questions {
         None => (None, write_files(&recording.path, trace, &options)?),
-        Some(questions) if failure_blocks.is_some() || analyzing::says_something_about_rows(&questions) => {
+        Some(mut questions) if failure_blocks.is_some() || analyzing::says_something_about_rows(&questions) => {
+            questions.owners_of_all = questions.owners.is_some();
             let mut answers = analyzing::ask(&process, &questions);
-            let owners = answers.block_owners.take().filter(|_| questions.owners.is_some());
+            let owners = answers.block_owners.take();
             let found = FoundNotes { owners, notes: std::mem::take(&mut answers.notes), failure_blocks };
             options.notes = Some(&found);
             (Some(answers), write_files(&recording.path, trace, &options)?)

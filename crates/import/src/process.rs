@@ -514,6 +514,11 @@ impl ImportedProcess {
         std::str::from_utf8(text).ok().filter(|text| !text.is_empty())
     }
 
+    /// The owner with a number.
+    pub fn owner_text(&self, owner_id: u32) -> Option<&str> {
+        std::str::from_utf8(self.facts.strings.get(owner_id)).ok().filter(|text| !text.is_empty())
+    }
+
     /// A number that is the same for all allocations of one owner; zero without owner.
     pub fn owner_id(&self, allocation_id: u64) -> u32 {
         let index = usize::try_from(allocation_id).ok().and_then(|id| id.checked_sub(1));

@@ -190,17 +190,19 @@ impl OwnerBook {
 
     /// An operator touched a block. Almost always it has been touched before.
     #[inline]
-    fn touched(&mut self, slot: u32, allocation_id: u64) {
+    fn touched(&mut self, slot: u32, allocation_id: u64) -> bool {
         let id = self.owner_id(slot, allocation_id);
         let is_empty = |set: &LabelSet| set.labels[LEVEL_DETAIL_2 as usize] == Label::None;
-        if id == 0 || is_empty(&self.sets[id as usize - 1]) {
+        let changes = id == 0 || is_empty(&self.sets[id as usize - 1]);
+        if changes {
             self.label(slot, allocation_id, LEVEL_DETAIL_2, Label::Operator);
         }
+        changes
     }
 
-    /// Takes in an event.
+    /// Takes in an event. Gives slot and allocation of the block whose owner changed, if one's did.
     #[inline]
-    pub fn event(&mut self, event: &TimelineEvent) {
+    pub fn event(&mut self, event: &TimelineEvent) -> Option<(u32, u64)> {
         match &event.kind {
             EventKind::Malloc(block) if block.properties.pool != Pool::HostTensor => {
                 let allocator = Some(Allocator::of(&block.properties));
@@ -210,23 +212,26 @@ impl OwnerBook {
                     None => self.threads.get(&event.thread_id).map_or([Label::None; LEVELS], ThreadLabels::current),
                 };
                 self.set(block.slot, block.allocation_id, LabelSet { allocator, labels });
+                Some((block.slot, block.allocation_id))
             }
             EventKind::Access { allocation_id, slot, framework: Framework::Aten, .. } if *allocation_id != 0 => {
-                self.touched(*slot, *allocation_id);
+                self.touched(*slot, *allocation_id).then_some((*slot, *allocation_id))
             }
             EventKind::Label(change) => self.label_changed(event.thread_id, *change),
-            _ => {}
+            _ => None,
         }
     }
 
-    fn label_changed(&mut self, thread_id: u32, change: LabelChange) {
+    fn label_changed(&mut self, thread_id: u32, change: LabelChange) -> Option<(u32, u64)> {
         match change {
             LabelChange::Push { level, label } => self.threads.entry(thread_id).or_default().push(level, label),
             LabelChange::Pop { level, label } => self.threads.entry(thread_id).or_default().pop(level, label),
             LabelChange::Block { allocation_id, slot, level, label } => {
                 self.label(slot, allocation_id, level, Label::Text(label));
+                return Some((slot, allocation_id));
             }
         }
+        None
     }
 }
 
@@ -259,13 +264,7 @@ pub fn collect_owners<S: FactSource>(source: &S) -> OwnerTable {
     let mut book = OwnerBook::default();
     let mut by_allocation = Vec::new();
     let mut sink = |event: TimelineEvent| {
-        book.event(&event);
-        let (slot, allocation_id) = match event.kind {
-            EventKind::Malloc(block) => (block.slot, block.allocation_id),
-            EventKind::Access { slot, allocation_id, .. } if allocation_id != 0 => (slot, allocation_id),
-            EventKind::Label(LabelChange::Block { slot, allocation_id, .. }) => (slot, allocation_id),
-            _ => return,
-        };
+        let Some((slot, allocation_id)) = book.event(&event) else { return };
         let index = allocation_id as usize;
         if by_allocation.len() <= index {
             by_allocation.resize(index + 1, 0);

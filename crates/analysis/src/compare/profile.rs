@@ -194,7 +194,7 @@ impl<'a> Profiler<'a> {
             threads: FxHashMap::default(),
             since_launch: FxHashMap::default(),
             used: FxHashMap::default(),
-            situation: Situation::default(),
+            situation: Situation::of(recording),
             decomposition,
         }
     }
@@ -218,7 +218,7 @@ impl<'a> Profiler<'a> {
 
     fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
         let (BlockChange::Begins(block, _) | BlockChange::Ends(block, _)) = change;
-        self.decomposition.block(change, self.names);
+        self.decomposition.block(change);
         if !is_framework_pool(block.properties.pool) {
             return;
         }
@@ -302,7 +302,13 @@ impl<'a> Profiler<'a> {
             self.profile.devices.entry(device).or_default().outside_bytes += change_bytes;
         }
         let with_step = self.profile.step.is_some();
-        for pool in self.decomposition.finish().pools.iter().filter(|pool| is_framework_pool(pool.pool)) {
+        for pool in self
+            .decomposition
+            .finish(&self.situation, self.names)
+            .pools
+            .iter()
+            .filter(|pool| is_framework_pool(pool.pool))
+        {
             let owners = match with_step {
                 true => pool.at_step.as_deref().unwrap_or_default(),
                 false => &pool.at_peak,
@@ -320,7 +326,7 @@ impl<'a> Profiler<'a> {
             *count += 1;
         }
         for (sample, bytes, count) in groups.into_values() {
-            let site = self.profile.sites.entry(SiteText::of(sample, self.names).line).or_default();
+            let site = self.profile.sites.entry(SiteText::of(sample, &self.situation, self.names).line).or_default();
             site.0 += bytes;
             site.1 += count;
         }
@@ -330,10 +336,10 @@ impl<'a> Profiler<'a> {
 impl EventSink for Profiler<'_> {
     #[inline]
     fn take(&mut self, event: TimelineEvent) {
-        let (ended, step) = self.situation.update(&event);
+        let (ended, step) = self.situation.update(&event, self.names);
         match &event.kind {
             EventKind::Malloc(block) => {
-                if let Some(live) = self.situation.block(block.allocation_id).copied() {
+                if let Some(live) = self.situation.block(block.slot).copied() {
                     self.block(&BlockChange::Begins(&live, block), &event);
                 }
             }
@@ -345,7 +351,7 @@ impl EventSink for Profiler<'_> {
             _ => self.other(&event),
         }
         if let Some(change) = step {
-            self.decomposition.step(&change);
+            self.decomposition.step(&change, &self.situation);
         }
     }
 }
