@@ -220,3 +220,58 @@ def test_what_was_alive_survives_the_abort(tmp_path):
     shown = [[str(row[column]) for column in columns] for row in finished.rows()]
     assert [[str(row[column]) for column in columns] for row in stored] == shown
     assert [attributes(row) for row in stored if row["Event"] == "OOM_DETAIL"] == [attributes(row) for row in rows]
+
+
+def owners(uses):
+    return {use["owner"]: use["bytes"] for use in uses}
+
+
+def test_owners_are_those_the_program_knows(tmp_path):
+    options = ["--analysis=decompose", "--data-format=csv,db"]
+    finished = run(tmp_path, "training.py", options=options, TASK_QUEUE_ENABLE="2", STANDIN_WORKSPACE_BYTES="4096")
+    known = json.loads(finished.output.splitlines()[-1])
+    allocated = known.pop("allocated")
+    stated = {}
+    for row in finished.rows():
+        if row["Event"] == "MALLOC":
+            stated[row["Event Type"], int(row["Ptr"], 16)] = attributes(row)["owner"]
+    for owner, addresses in known.items():
+        assert addresses, owner
+        assert {stated["PTA", address] for address in addresses} == {owner}
+    assert {owner for (pool, _), owner in stated.items() if pool == "PTA_WORKSPACE"} == {"PTA_WORKSPACE"}
+    assert all(owner.startswith("CANN@") for (pool, _), owner in stated.items() if pool == "HAL")
+    stored = {attributes(row)["owner"] for row in finished.database_rows() if row["Event"] == "MALLOC"}
+    assert stored == set(stated.values())
+
+    pools = {pool["pool"]: pool for pool in finished.analyze("--step=2")["owners"]["pools"] if pool["device"] == "0"}
+    caching = pools["PTA"]
+    for moment in ("at_peak", "at_step"):
+        assert {owner for owner in known if owner.startswith("PTA@model")} <= set(owners(caching[moment])), moment
+    assert sum(owners(caching["at_peak"]).values()) == caching["peak_bytes"] >= allocated
+    # At the end of a step everything of the model is there but the activations, which the backward pass has used up.
+    assert owners(caching["at_step"])["PTA@model@weight"] == owners(caching["at_peak"])["PTA@model@weight"]
+    for shown in ("owner", "weight", "gradient", "optimizer_state", "activation", "ops"):
+        assert shown in finished.report
+
+
+def test_labels_of_the_user_end_the_owner(tmp_path):
+    program = tmp_path / "labelled.py"
+    program.write_text(
+        "import torch, torch_npu\n"
+        "import msmemscope.describe as describe\n"
+        "torch.ones(1, device='npu')\n"
+        "with describe.describer(owner='mine'):\n"
+        "    inside = torch.ones(1000, device='npu')\n"
+        "named = torch.ones(2000, device='npu')\n"
+        "describe.describer(named, owner='yours')\n"
+        "print(inside.data_ptr(), named.data_ptr())\n"
+    )
+    package = str(PROGRAM.parents[2] / "python")
+    path = os.pathsep.join([package, os.environ.get("PYTHONPATH", "")])
+    finished = run(tmp_path, program, options=["--analysis=decompose"], PYTHONPATH=path)
+    inside, named = map(int, finished.output.split())
+    stated = {
+        int(row["Ptr"], 16): attributes(row)["owner"]
+        for row in finished.rows() if row["Event"] == "MALLOC" and row["Event Type"] == "PTA"
+    }
+    assert (stated[inside], stated[named]) == ("PTA@ops@aten@mine", "PTA@ops@aten@yours")

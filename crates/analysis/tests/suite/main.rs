@@ -7,4 +7,5 @@ mod compare;
 mod inefficient;
 mod leaks;
 mod memory;
+mod models;
 mod support;
