@@ -132,6 +132,40 @@ def test_fluctuation_is_what_the_framework_counts(tmp_path, variant):
     assert f"{ratios[smallest] * 100:.4f}" in finished.report
 
 
+def leaks_between_marks(path):
+    command = [PROGRAM, "analyze", path, "--json", "--marks=look here", "--mark-index=0"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    (process,) = json.loads(result.stdout)["processes"]
+    (device,) = [device for device in process["marks"]["devices"] if device["device"] == "0"]
+    assert device["outcome"] == "complete" and device["marks"] == 3
+    return device["leaks"]
+
+
+def test_leaks_between_marks_are_the_same_in_all_files(tmp_path):
+    finished = run(tmp_path, "marks.py", options=["--data-format=csv,db"])
+    (csv_file,) = finished.directory.glob("*/device_0/dump/*.csv")
+    (database,) = finished.directory.glob("*/device_0/dump/*.db")
+    (recording,) = finished.directory.glob("msmemscope_*")
+    found = leaks_between_marks(recording)
+    by_pool = {leak["pool"]: leak for leak in found}
+    # The segment that the pool took from the driver for the tensor is the pool's business.
+    assert set(by_pool) == {"HAL", "PTA"} and len(found) == 2
+    tensor, scratch = by_pool["PTA"], by_pool["HAL"]
+    assert line_of(tensor["site"], "marks.py") in lines("marks.py", "FAULT: PTA")
+    assert line_of(scratch["site"], "marks.py") in lines("marks.py", "FAULT: HAL")
+    assert tensor["size_bytes"] >= 2_800_000 and scratch["size_bytes"] >= 3 << 20
+    places = [(leak["pool"], leak["address"], leak["size_bytes"]) for leak in found]
+    for path in (csv_file, database):
+        content = path.read_bytes()
+        assert [(leak["pool"], leak["address"], leak["size_bytes"]) for leak in leaks_between_marks(path)] == places
+        assert path.read_bytes() == content
+
+
+def test_no_leaks_between_marks_in_the_corrected_program(tmp_path):
+    assert leaks_between_marks(run(tmp_path, "marks.py", "clean").directory) == []
+
+
 INEFFICIENT = {
     "early": "early_allocation", "late": "late_deallocation", "idle": "temporary_idleness", "unused": "never_used",
 }

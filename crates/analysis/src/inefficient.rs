@@ -194,6 +194,16 @@ pub struct PeakPotential {
     pub peak_if_fixed_bytes: u64,
 }
 
+impl PeakPotential {
+    /// The part of the peak that would be saved, from zero to one.
+    pub fn saved_share(&self) -> f64 {
+        match self.peak_bytes {
+            0 => 0.0,
+            bytes => 1.0 - self.peak_if_fixed_bytes as f64 / bytes as f64,
+        }
+    }
+}
+
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct InefficientReport {
@@ -224,11 +234,7 @@ pub struct InefficientReport {
 impl InefficientReport {
     /// The largest part of a peak that fixing would save, from zero to one.
     pub fn peak_share(&self) -> f64 {
-        let share = |peak: &PeakPotential| match peak.peak_bytes {
-            0 => 0.0,
-            bytes => 1.0 - peak.peak_if_fixed_bytes as f64 / bytes as f64,
-        };
-        self.peaks.iter().map(share).fold(0.0, f64::max)
+        self.peaks.iter().map(PeakPotential::saved_share).fold(0.0, f64::max)
     }
 }
 

@@ -14,10 +14,11 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_event::{AllocationInterface, BlockProperties, Device, Pool};
+use msmemscope_event::{BlockProperties, Device, Pool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::backing::Backing;
 use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
 use crate::names::{Names, Site, SiteText};
@@ -166,12 +167,7 @@ struct GrowthState {
 #[derive(Debug, Default)]
 pub struct Leaks {
     growth: SmallMap<(Device, Pool), GrowthState>,
-    /// Driver blocks by device and address that hold no pool block as far as seen.
-    plain_driver: BTreeMap<(Device, u64), (u64, u64)>,
-    /// Driver blocks that back a pool.
-    backing: FxHashSet<u64>,
-    /// Devices on which a framework pool was seen.
-    pool_devices: FxHashSet<Device>,
+    backing: Backing,
     /// Candidates freed since the latest step end; they were alive then.
     freed_since_step_end: Vec<LiveBlock>,
     /// Candidates that a site gave back while steps went on.
@@ -190,42 +186,9 @@ impl Leaks {
         }
         let (BlockChange::Begins(block, event) | BlockChange::Ends(block, event)) = change;
         let (device, pool) = (block.properties.device, block.properties.pool);
-        if pool == Pool::Hal {
-            self.driver_block(change);
-        } else if is_framework_pool(pool) {
-            if matches!(change, BlockChange::Begins(..)) && !self.plain_driver.is_empty() {
-                self.mark_backing(device, block.address);
-            }
-        } else if pool != Pool::PytorchWorkspace {
-            return;
-        }
-        self.growth.entry((device, pool)).used_bytes = event.used_bytes;
-    }
-
-    fn driver_block(&mut self, change: &BlockChange<'_>) {
-        match change {
-            BlockChange::Begins(block, _) => {
-                if block.properties.interface == AllocationInterface::Alloc {
-                    let key = (block.properties.device, block.address);
-                    self.plain_driver.insert(key, (block.size_bytes, block.allocation_id));
-                }
-            }
-            BlockChange::Ends(block, _) => {
-                self.plain_driver.remove(&(block.properties.device, block.address));
-                self.backing.remove(&block.allocation_id);
-            }
-        }
-    }
-
-    /// The driver block around an address belongs to a pool.
-    fn mark_backing(&mut self, device: Device, address: u64) {
-        self.pool_devices.insert(device);
-        let before = self.plain_driver.range((device, 0)..=(device, address)).next_back();
-        if let Some((&(_, start), &(size_bytes, allocation_id))) = before
-            && address - start < size_bytes
-        {
-            self.backing.insert(allocation_id);
-            self.plain_driver.remove(&(device, start));
+        self.backing.block(change);
+        if pool == Pool::Hal || pool == Pool::PytorchWorkspace || is_framework_pool(pool) {
+            self.growth.entry((device, pool)).used_bytes = event.used_bytes;
         }
     }
 
@@ -257,12 +220,7 @@ impl Leaks {
             return false;
         }
         let of_interest = match properties.pool {
-            Pool::Hal => {
-                let backs_pool = self.backing.contains(&block.allocation_id)
-                    || properties.interface == AllocationInterface::Create
-                        && self.pool_devices.contains(&properties.device);
-                !backs_pool
-            }
+            Pool::Hal => !self.backing.backs_pool(block),
             pool => is_framework_pool(pool),
         };
         of_interest && !block.shadow

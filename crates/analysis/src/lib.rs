@@ -30,6 +30,7 @@ pub mod situation;
 pub mod text;
 pub mod verdict;
 
+mod backing;
 mod device_text;
 mod peak_window;
 mod pool_use;

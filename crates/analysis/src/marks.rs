@@ -1,11 +1,12 @@
 //! Leaks between three marks A, B, C of the same text: what is allocated between A and B has to be
-//! freed before C.
+//! freed before C. Driver memory behind a framework pool is told apart: the pool keeps it for later.
 
 use msmemscope_event::{Device, Pool};
 use msmemscope_timeline::TimelineEvent;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use crate::backing::Backing;
 use crate::device_text::{device_text, pool_text};
 use crate::names::{Names, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation};
@@ -59,6 +60,10 @@ pub struct DeviceMarkLeaks {
     pub outcome: MarkOutcome,
     /// Blocks that were not freed in time, in allocation order.
     pub leaks: Vec<MarkLeak>,
+    /// Driver blocks among them that a framework pool keeps; they are not listed.
+    pub kept_by_pools: u64,
+    /// Bytes of these.
+    pub kept_by_pools_bytes: u64,
 }
 
 /// What was found.
@@ -75,7 +80,8 @@ pub struct MarkLeakReport {
 #[derive(Debug, Default)]
 struct DeviceState {
     marks: u64,
-    open: FxHashMap<u64, LiveBlock>,
+    /// Blocks allocated between A and B, and whether they turned out to back a pool.
+    open: FxHashMap<u64, (LiveBlock, bool)>,
 }
 
 /// Follows the marks.
@@ -83,12 +89,13 @@ struct DeviceState {
 pub struct MarkLeaks {
     settings: MarkSettings,
     devices: FxHashMap<Device, DeviceState>,
+    backing: Backing,
 }
 
 impl MarkLeaks {
     /// Nothing seen yet.
     pub fn new(settings: MarkSettings) -> Self {
-        Self { settings, devices: FxHashMap::default() }
+        Self { settings, devices: FxHashMap::default(), backing: Backing::default() }
     }
 
     /// The user marked a point. A mark without device counts for all devices.
@@ -110,22 +117,26 @@ impl MarkLeaks {
             BlockChange::Begins(block, _) => {
                 let state = self.devices.entry(block.properties.device).or_default();
                 if state.marks == a && !block.shadow {
-                    state.open.insert(block.allocation_id, **block);
+                    state.open.insert(block.allocation_id, (**block, false));
                 }
             }
             BlockChange::Ends(block, _) => {
-                if let Some(state) = self.devices.get_mut(&block.properties.device)
-                    && state.marks < a + 2
-                {
-                    state.open.remove(&block.allocation_id);
+                if let Some(state) = self.devices.get_mut(&block.properties.device) {
+                    if state.marks < a + 2 {
+                        state.open.remove(&block.allocation_id);
+                    } else if let Some((_, backs_pool)) = state.open.get_mut(&block.allocation_id) {
+                        *backs_pool = self.backing.backs_pool(block);
+                    }
                 }
             }
         }
+        self.backing.block(change);
     }
 
     /// What was found.
     pub fn finish(self, situation: &Situation, names: &dyn Names) -> MarkLeakReport {
         let MarkSettings { message, start_index } = self.settings;
+        let backing = self.backing;
         let mut devices: Vec<DeviceMarkLeaks> = self
             .devices
             .into_iter()
@@ -135,14 +146,18 @@ impl MarkLeaks {
                     marks if marks >= 3 => MarkOutcome::IndexOutOfRange,
                     _ => MarkOutcome::TooFewMarks,
                 };
-                let mut leaked: Vec<LiveBlock> = match outcome {
+                let mut leaked: Vec<(LiveBlock, bool)> = match outcome {
                     MarkOutcome::Complete => state.open.into_values().collect(),
                     _ => Vec::new(),
                 };
-                leaked.sort_unstable_by_key(|block| block.allocation_id);
+                leaked.sort_unstable_by_key(|(block, _)| block.allocation_id);
+                let is_kept = |(block, backs): &(LiveBlock, bool)| {
+                    block.properties.pool == Pool::Hal && (*backs || backing.backs_pool(block))
+                };
+                let kept: Vec<(LiveBlock, bool)> = leaked.extract_if(.., |leak| is_kept(leak)).collect();
                 let leaks = leaked
                     .iter()
-                    .map(|block| MarkLeak {
+                    .map(|(block, _)| MarkLeak {
                         pool: block.properties.pool,
                         address: block.address,
                         size_bytes: block.size_bytes,
@@ -150,7 +165,14 @@ impl MarkLeaks {
                         site: SiteText::of(block, situation, names),
                     })
                     .collect();
-                DeviceMarkLeaks { device, marks: state.marks, outcome, leaks }
+                DeviceMarkLeaks {
+                    device,
+                    marks: state.marks,
+                    outcome,
+                    leaks,
+                    kept_by_pools: kept.len() as u64,
+                    kept_by_pools_bytes: kept.iter().map(|(block, _)| block.size_bytes).sum(),
+                }
             })
             .collect();
         devices.sort_by_key(|device| device.device);

@@ -225,11 +225,19 @@ const LIBRARY_MARKS: [&str; 15] = [
     "/rustc/",
 ];
 
-/// The innermost frame that is the user's own code, else the innermost.
+/// Frames of this tool's Python half, which nobody looks for.
+const OWN_MARK: &str = "/msmemscope/";
+
+/// The innermost frame that is the user's own code.
 pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
     let is_user =
         |frame: &&Frame| !frame.file.is_empty() && !LIBRARY_MARKS.iter().any(|mark| frame.file.contains(mark));
-    frames.iter().find(is_user).or_else(|| frames.first())
+    frames.iter().find(is_user)
+}
+
+/// The innermost frame that is not this tool's.
+fn library_frame(frames: &[Frame]) -> Option<&Frame> {
+    frames.iter().find(|frame| !frame.file.contains(OWN_MARK))
 }
 
 impl SiteText {
@@ -242,11 +250,13 @@ impl SiteText {
         };
         let operator = if block.operator.is_some() { names.text(block.operator) } else { String::new() };
         let owner = situation.owner_text(block.owner, names).unwrap_or_default();
-        let frame = user_frame(&python).or_else(|| user_frame(&native));
-        let line = match frame {
+        // An operator says more than the framework's way to it: autograd calls operators from no line at all.
+        let line = match user_frame(&python).or_else(|| user_frame(&native)) {
             Some(frame) => frame.describe(),
             None if !operator.is_empty() => format!("operator {operator}"),
-            None => "no call stack recorded".to_owned(),
+            None => library_frame(&python)
+                .or_else(|| library_frame(&native))
+                .map_or_else(|| "no call stack recorded".to_owned(), Frame::describe),
         };
         Self { line, operator, owner, python, native }
     }
@@ -262,7 +272,8 @@ mod tests {
         let frames =
             [frame("/usr/lib/python3.11/site-packages/torch/_ops.py"), frame("/data/train.py"), frame("/data/main.py")];
         assert_eq!(user_frame(&frames).unwrap().file, "/data/train.py");
-        assert_eq!(user_frame(&frames[..1]).unwrap().file, frames[0].file);
+        assert_eq!(user_frame(&frames[..1]), None);
+        assert_eq!(library_frame(&frames[..1]).unwrap().file, frames[0].file);
         assert_eq!(user_frame(&[]), None);
         assert_eq!(frames[1].describe(), "/data/train.py:3 f");
     }
@@ -278,7 +289,7 @@ mod tests {
             frame("/data/train.py", "main"),
         ];
         assert_eq!(user_frame(&frames).map(|frame| frame.function.as_str()), Some("remember_loss"));
-        assert_eq!(user_frame(&frames[..2]), Some(&frames[0]));
+        assert_eq!(user_frame(&frames[..2]), None);
         assert_eq!(user_frame(&[]), None);
     }
 }

@@ -3,10 +3,12 @@
 use super::{Align, Table, bytes, fit, push_wrapped};
 use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
 use crate::fragmentation::{FragmentationReport, PoolSample};
-use crate::inefficient::{Finding, FindingKind, InefficientReport, Tally};
+use crate::inefficient::{Finding, FindingKind, InefficientReport, PeakPotential, Tally};
 use crate::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport};
 use crate::verdict::Verdict;
 
+/// Savings below a thousandth of a peak are not worth a sentence.
+const SMALLEST_SHARE: f64 = 0.001;
 /// Rows per table.
 const LISTED_ROWS: usize = 15;
 
@@ -91,7 +93,8 @@ pub fn inefficient(report: &InefficientReport) -> String {
     row("temporary idleness", report.temporary_idleness);
     row("never used", report.never_used);
     text.push_str(&format!("Inefficient memory over {} operators:\n{}\n", report.operators, table.render()));
-    for peak in report.peaks.iter().filter(|peak| peak.peak_if_fixed_bytes < peak.peak_bytes) {
+    let is_worth_telling = |peak: &&PeakPotential| peak.saved_share() >= SMALLEST_SHARE;
+    for peak in report.peaks.iter().filter(is_worth_telling) {
         let potential = format!(
             "Without early allocation and late deallocation the peak of {} on device {} would fall from {} to {} ({}).",
             peak.pool.title(),

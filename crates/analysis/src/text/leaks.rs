@@ -229,6 +229,14 @@ pub fn marks(report: &MarkLeakReport) -> String {
     text.push_str("\nLeak Analysis Results for the Custom Range:\n");
     for device in report.devices.iter().filter(|device| device.outcome == MarkOutcome::Complete) {
         let id = device.device;
+        if device.kept_by_pools > 0 {
+            let kept = format!(
+                "INFO: {} driver block(s) with {} that framework pools keep for later are not listed.",
+                device.kept_by_pools,
+                bytes(device.kept_by_pools_bytes)
+            );
+            super::push_wrapped(&mut text, &kept, "");
+        }
         if device.leaks.is_empty() {
             text.push_str(&format!("No hal memory leaks detected on device {id}.\n"));
             continue;
