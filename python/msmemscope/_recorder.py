@@ -39,6 +39,7 @@ def attach() -> None:
     except RecorderError as error:
         _failure = str(error)
         return
+    os.register_at_fork(after_in_child=_internal.note_fork)
     _was_loaded_here = not was_there
     if _was_loaded_here:
         _missed.extend(_already_past())

@@ -90,14 +90,17 @@ def run_program(
     python=sys.executable,
     check=True,
     as_module=False,
+    files=None,
 ):
-    """Runs Python code in a directory of its own, on the stand-in device.
+    """Runs Python code in a directory of its own, on the stand-in device; ``files`` lie beside it.
 
     Mode ``api`` has nothing preloaded, ``preload`` the documented libraries, ``cli`` the program in front.
     """
     (directory / "truth").mkdir(parents=True)
     script = directory / "script.py"
     script.write_text(textwrap.dedent(code))
+    for name, text in (files or {}).items():
+        (directory / name).write_text(textwrap.dedent(text))
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("MSMEMSCOPE", "LD_PRELOAD"))}
     search = (str(PACKAGE), str(Path(__file__).parent), str(STANDIN / "python"))
     variables.update(

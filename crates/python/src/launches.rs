@@ -18,7 +18,7 @@ use msmemscope_event::Framework;
 use pyo3::prelude::*;
 
 use crate::facts::intern;
-use crate::session::table;
+use crate::session::{records_operators, table};
 
 const LIBRARY: &CStr = c"libtorch_cpu.so";
 /// `at::addGlobalCallback(at::RecordFunctionCallback)`.
@@ -184,7 +184,9 @@ extern "C-unwind" fn begin(record: *const c_void) {
         let (name, overload) = unsafe { ((memory.name)(record), (memory.overload_name)(record)) };
         memory.id(name, overload)
     });
-    if let Some(id) = id {
+    if let Some(id) = id
+        && records_operators(table)
+    {
         // SAFETY: no preconditions.
         let device = unsafe { (table.current_device)() };
         OPEN.set((record as usize, id, device, generation));

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use crate::facts::intern as intern_text;
-use crate::session::table;
+use crate::session::{records_operators, table};
 
 /// Distinct shapes remembered before the memory of them starts afresh.
 const MOST_SHAPES: usize = 1 << 16;
@@ -102,8 +102,9 @@ impl OperatorRecorder {
         named_arguments: &Bound<'_, PyDict>,
     ) -> PyResult<u32> {
         let Some(table) = table() else { return Ok(NOT_RECORDED) };
+        let is_recorded = self.launches && records_operators(table);
         // SAFETY: no preconditions.
-        let device = if self.launches { unsafe { (table.current_device)() } } else { NOT_RECORDED };
+        let device = if is_recorded { unsafe { (table.current_device)() } } else { NOT_RECORDED };
         if device != NOT_RECORDED {
             // SAFETY: no preconditions.
             unsafe { (table.operator)(1, Framework::Aten as u32, device, operator.name, 0) };

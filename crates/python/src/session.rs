@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +19,7 @@ use crate::exceptions::{ConfigError, RecorderError};
 
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What this process is set to record.
 struct Session {
@@ -94,6 +96,20 @@ fn fresh_run_id() -> u64 {
 #[inline]
 pub fn table() -> Option<&'static ControlTable> {
     RECORDER.get().map(Recorder::table)
+}
+
+/// Whether operators are worth a recording of this process. A process that was forked from the recorded
+/// one, such as a worker that loads data, is recorded only once it uses memory that counts.
+#[inline]
+pub fn records_operators(table: &ControlTable) -> bool {
+    // SAFETY: without a buffer only the length is told.
+    !IS_FORKED.load(Ordering::Relaxed) || unsafe { (table.process_directory)(std::ptr::null_mut(), 0) } != 0
+}
+
+/// This process was just forked.
+#[pyfunction]
+fn note_fork() {
+    IS_FORKED.store(true, Ordering::Relaxed);
 }
 
 fn recorder() -> PyResult<Recorder> {
@@ -304,6 +320,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SOURCE_MSTX", msmemscope_control::SOURCE_MSTX)?;
     module.add("SOURCE_POOL", msmemscope_control::SOURCE_POOL)?;
     module.add_function(wrap_pyfunction!(attach, module)?)?;
+    module.add_function(wrap_pyfunction!(note_fork, module)?)?;
     module.add_function(wrap_pyfunction!(is_attached, module)?)?;
     module.add_function(wrap_pyfunction!(is_supervised, module)?)?;
     module.add_function(wrap_pyfunction!(use_older_names, module)?)?;
