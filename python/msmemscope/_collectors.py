@@ -6,6 +6,7 @@ import sys
 
 from . import _import_hook, _internal, _messages
 from ._tracer import tracer
+from ._watcher import watcher
 
 
 def synchronise() -> None:
@@ -17,7 +18,8 @@ def synchronise() -> None:
     is_on = _internal.state() == _internal.ON
     decompose = is_on and _internal.wants_decompose()
     host = _internal.wants_host_tensors()
-    if not (wants_operators or wants_accesses or decompose or host) and "msmemscope._torch" not in sys.modules:
+    watch = is_on and (_internal.wants_watch() or bool(watcher.blocks()))
+    if not (wants_operators or wants_accesses or decompose or host or watch) and "msmemscope._torch" not in sys.modules:
         return
     if "torch" not in sys.modules:
         _import_hook.when_imported("torch", synchronise)
@@ -26,7 +28,7 @@ def synchronise() -> None:
         from . import _torch
         from .hijacker import manager
 
-        _torch.follow(launches=wants_operators, accesses=wants_accesses, decompose=decompose, host=host)
+        _torch.follow(launches=wants_operators, accesses=wants_accesses, decompose=decompose, host=host, watch=watch)
         manager.follow(decompose)
     except Exception as error:  # noqa: BLE001 - an unexpected PyTorch must not keep the job from running
         _messages.warning(f"operators of this PyTorch are not seen: {type(error).__name__}: {error}")

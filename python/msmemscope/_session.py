@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _collectors, _internal, _messages, _paths, _recorder, describe
+from ._watcher import watcher
 
 __all__ = ["config", "recording", "recording_directory", "start", "step", "stop"]
 
@@ -78,6 +79,7 @@ def stop(*, finish: bool = True) -> None:
     _recorder.require()
     if _internal.state() != _internal.ON:
         return
+    watcher.record_coverage()
     _internal.set_state(_internal.SHADOW)
     _collectors.synchronise()
     _recorder.patch()

@@ -6,6 +6,7 @@
 //!   blocks, and a plain result.
 //! * [`pass`]: several of them in one pass over a recording.
 //! * [`compare`]: two runs or steps.
+//! * [`watch`]: watched blocks that changed without an operator declaring it.
 //! * [`check`]: rules for automatic tests.
 //! * [`annotate`]: writes findings back into dump files, safely.
 //! * [`text`]: results as text for the terminal.
@@ -29,6 +30,7 @@ pub mod pass;
 pub mod situation;
 pub mod text;
 pub mod verdict;
+pub mod watch;
 
 mod backing;
 mod device_text;

@@ -1,5 +1,7 @@
 //! One pass over a recording that answers several questions at once.
 
+use std::path::Path;
+
 use msmemscope_import::Recording;
 use msmemscope_timeline::{
     EventKind, EventSink, StepSource, Summary, TimelineEvent, TimelineSettings, detect_step_source,
@@ -17,6 +19,7 @@ use crate::notes::Notes;
 use crate::out_of_memory::{OutOfMemory, OutOfMemoryReport};
 use crate::owners::{Owners, OwnersOfAll};
 use crate::situation::{BlockChange, Situation, StepChange};
+use crate::watch::{WatchReport, Watches};
 
 /// Which questions to answer.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +40,8 @@ pub struct Questions {
     pub fragmentation: bool,
     /// The owner of every single block, for rows of files; four bytes per allocation.
     pub owners_of_all: bool,
+    /// Watched blocks.
+    pub watch: bool,
 }
 
 /// What to say about owners.
@@ -58,6 +63,7 @@ impl Questions {
             out_of_memory: Some(crate::out_of_memory::DEFAULT_LISTED_BLOCKS),
             fragmentation: true,
             owners_of_all: false,
+            watch: true,
         }
     }
 }
@@ -91,6 +97,9 @@ pub struct Answers {
     /// Fragmentation of pools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmentation: Option<FragmentationReport>,
+    /// Watched blocks, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<WatchReport>,
     /// What rows of the blocks should say.
     #[serde(skip)]
     pub notes: Notes,
@@ -111,6 +120,7 @@ pub struct Pass<'a> {
     out_of_memory: Option<OutOfMemory>,
     fragmentation: Option<Fragmentation>,
     owners_of_all: Option<OwnersOfAll>,
+    watch: Option<Watches>,
 }
 
 impl<'a> Pass<'a> {
@@ -136,6 +146,7 @@ impl<'a> Pass<'a> {
             out_of_memory: questions.out_of_memory.map(OutOfMemory::new),
             fragmentation: questions.fragmentation.then(Fragmentation::default),
             owners_of_all: questions.owners_of_all.then(OwnersOfAll::default),
+            watch: None,
         }
     }
 
@@ -186,6 +197,11 @@ impl<'a> Pass<'a> {
                     inefficient.event(event, &self.situation, self.names);
                 }
             }
+            EventKind::Watch(look) => {
+                if let Some(watch) = &mut self.watch {
+                    watch.look(event, look, &self.situation, self.names);
+                }
+            }
             EventKind::Mark { message, .. } => {
                 if let Some(marks) = &mut self.marks {
                     marks.mark(event, message);
@@ -224,6 +240,7 @@ impl<'a> Pass<'a> {
             inefficient,
             out_of_memory,
             fragmentation: self.fragmentation.map(|fragmentation| fragmentation.finish(situation)),
+            watch: self.watch.map(Watches::finish).filter(|report| !report.is_empty()),
             notes,
             block_owners,
             summary,
@@ -268,6 +285,9 @@ pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn 
         ..TimelineSettings::default()
     };
     let mut pass = Pass::new(questions, Situation::of(recording), &names, settings.step_source);
+    if questions.watch {
+        pass.watch = Some(Watches::new(recording.directory().map(Path::to_owned)));
+    }
     let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
     pass.finish(questions, summary)
 }

@@ -33,6 +33,7 @@ pub fn questions(chosen: AnalysisSet, listed_blocks: usize) -> Questions {
         owners: chosen.contains(AnalysisSet::DECOMPOSE).then(OwnerQuestion::default),
         inefficient: chosen.contains(AnalysisSet::INEFFICIENT).then(InefficientSettings::default),
         out_of_memory: Some(listed_blocks),
+        watch: true,
         ..Questions::default()
     }
 }
@@ -53,6 +54,9 @@ pub fn render(answers: &Answers, all: bool) -> String {
     let mut parts = Vec::new();
     if let Some(report) = answers.out_of_memory.as_ref().filter(|report| all || report.failures > 0) {
         parts.push(text::out_of_memory(report));
+    }
+    if let Some(report) = &answers.watch {
+        parts.push(text::watch(report));
     }
     if let Some(report) = &answers.leaks {
         parts.push(text::leaks(report));
@@ -84,6 +88,7 @@ pub fn render(answers: &Answers, all: bool) -> String {
 /// Whether something was found that a user must not miss.
 pub fn has_alarm(answers: &Answers) -> bool {
     answers.leaks.as_ref().is_some_and(|leaks| leaks.leaked_bytes() > 0)
+        || answers.watch.as_ref().is_some_and(|watch| watch.corruptions().next().is_some())
         || answers.out_of_memory.as_ref().is_some_and(|report| report.failures > 0)
 }
 
@@ -225,6 +230,31 @@ fn annotate_files(paths: &[PathBuf], imported: &Imported, notes: &RowNotes) -> R
         return Err(format!("--annotate needs files, not the directory '{}'", directory.display()));
     }
     paths.iter().try_for_each(|path| annotate(path, notes).map_err(|error| error.to_string()))
+}
+
+/// `watch-report <dir>...`
+pub fn report_watched(invocation: &Invocation, terminal: &Terminal) -> Outcome {
+    let paths: Vec<PathBuf> = invocation.operands.iter().map(PathBuf::from).collect();
+    let imported = open_all(&paths, terminal)?;
+    let questions = Questions { watch: true, ..Questions::default() };
+    let all_answers: Vec<Answers> = imported.recordings.iter().map(|recording| ask(recording, &questions)).collect();
+    let watched: Vec<&Answers> = all_answers.iter().filter(|answers| answers.watch.is_some()).collect();
+    if invocation.has_flag("json") {
+        let processes: Vec<serde_json::Value> = watched
+            .iter()
+            .map(|answers| serde_json::json!({ "process_id": answers.process_id, "watch": answers.watch }))
+            .collect();
+        return print_json(&serde_json::json!({ "processes": processes }));
+    }
+    if watched.is_empty() {
+        return print(b"No memory was watched here; record with --watch, or use msmemscope.watcher.\n");
+    }
+    let mut report = String::new();
+    for answers in &watched {
+        report.push_str(&heading(answers, watched.len()));
+        report.push_str(&answers.watch.as_ref().map_or(String::new(), text::watch));
+    }
+    print(report.as_bytes())
 }
 
 /// `check <path>...`

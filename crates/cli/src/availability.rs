@@ -11,7 +11,8 @@ pub fn needs_python_half(settings: &Settings) -> bool {
     let events = settings.events.collected;
     let operators = events.contains(EventSet::LAUNCH) && settings.level.contains(LevelSet::OP);
     let inside = events.contains(EventSet::TRACEBACK) || events.contains(EventSet::ACCESS);
-    operators || inside || settings.devices.cpu || settings.analysis.contains(AnalysisSet::DECOMPOSE)
+    let decompose = settings.analysis.contains(AnalysisSet::DECOMPOSE);
+    operators || inside || decompose || settings.devices.cpu || settings.watch.is_some()
 }
 
 /// What the user asked for and will not get.
@@ -19,7 +20,7 @@ pub fn missing_features(settings: &Settings, has_python_package: bool) -> Vec<&'
     let written = settings.events.written;
     let without_package = |asked: bool| asked && !has_python_package;
     let wanted = [
-        (settings.watch.is_some(), "--watch: memory blocks are not watched in this version"),
+        (without_package(settings.watch.is_some()), "--watch: needs the Python package, which is not installed here"),
         (settings.level.contains(LevelSet::KERNEL), "--level=kernel: kernels are not recorded in this version"),
         (
             without_package(written.contains(EventSet::TRACEBACK)),

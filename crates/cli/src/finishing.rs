@@ -36,7 +36,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         options.stack_formatter = Some(&stacks);
     }
     let failure_blocks = settings.analysis.contains(AnalysisSet::OOM).then_some(settings.oom_block_count);
-    let questions = (!settings.analysis.is_empty())
+    let questions = (!settings.analysis.is_empty() || settings.watch.is_some())
         .then(|| analyzing::questions(settings.analysis, usize::from(settings.oom_block_count)));
     let (answers, report) = match questions {
         None => (None, write_files(&recording.path, trace, &options)?),

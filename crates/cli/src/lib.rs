@@ -114,6 +114,7 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         }
         "info" => information::show(&invocation.operands),
         "analyze" => analyzing::analyze_paths(invocation, terminal),
+        "watch-report" => analyzing::report_watched(invocation, terminal),
         "check" => analyzing::check_paths(invocation, terminal),
         "finish" | "recover" => {
             let only_unfinished = invocation.command.name == "recover";

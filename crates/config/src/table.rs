@@ -455,6 +455,14 @@ pub const COMMANDS: &[CommandSpec] = &[
         ..PLAIN
     },
     CommandSpec {
+        name: "watch-report",
+        operands: "<DIR>...",
+        operand_count: (1, usize::MAX),
+        summary: "Name who changed watched memory without declaring it.",
+        flags: &[JSON],
+        ..PLAIN
+    },
+    CommandSpec {
         name: "check",
         operands: "<DIR|FILE>...",
         operand_count: (1, usize::MAX),

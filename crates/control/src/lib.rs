@@ -15,6 +15,6 @@ mod table;
 
 pub use recorder::{ConnectError, Recorder};
 pub use table::{
-    AccessFact, AllocationFact, CollectionPlan, ControlTable, ENTRY_SYMBOL, EntryFunction, Region, SOURCE_DRIVER,
-    SOURCE_MSTX, SOURCE_POOL, SOURCE_RUNTIME, SnapshotFact, TABLE_VERSION, WatchFact,
+    AccessFact, AllocationFact, BlockObserver, CollectionPlan, ControlTable, ENTRY_SYMBOL, EntryFunction, Region,
+    SOURCE_DRIVER, SOURCE_MSTX, SOURCE_POOL, SOURCE_RUNTIME, SnapshotFact, TABLE_VERSION, WatchFact,
 };

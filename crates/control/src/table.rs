@@ -128,6 +128,11 @@ pub struct WatchFact {
     pub detail: Region,
 }
 
+/// A guest's function that is told about blocks of framework pools: non-zero if one begins, code of the
+/// pool, code of the device as far as known, address, size (zero at the end). Called inside the
+/// framework's allocator: it must be short, and must neither allocate device memory nor wait.
+pub type BlockObserver = unsafe extern "C" fn(begins: u32, pool: u32, device: u32, address: u64, size_bytes: u64);
+
 /// The functions of the recorder. All may be called from any thread at any time.
 ///
 /// States are codes of [`msmemscope_event::RecordingState`], devices codes of
@@ -208,6 +213,9 @@ pub struct ControlTable {
     /// Redirects one imported function of all loaded libraries to a function of the caller, which must
     /// stay loaded; gives the number of slots changed. Zero with an unknown name.
     pub redirect_import: unsafe extern "C" fn(name: Region, replacement: *const c_void) -> u64,
+    /// Tells a guest about blocks of framework pools from now on, or no longer with a null pointer.
+    /// The function must stay loaded.
+    pub observe_blocks: unsafe extern "C" fn(observer: Option<BlockObserver>),
 }
 
 /// The runtime was initialised or a device was chosen.

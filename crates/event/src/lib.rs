@@ -6,16 +6,22 @@
 
 mod block;
 mod device;
+mod device_map;
 mod fact;
 mod module_names;
+pub mod ranges;
+mod watch;
 
 pub use block::{AllocationInterface, BlockProperties, MemoryType, PageType, Pool};
 pub use device::Device;
+pub use device_map::DeviceMap;
 pub use fact::{
     AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LossReason, ProcessInfoKey, PythonCallPhase, PythonFrame,
     RecordingState, Severity, SnapshotNumbers, SystemEvent,
 };
 pub use module_names::driver_module_name;
+pub use ranges::ByteRange;
+pub use watch::{WatchCoverage, WatchDetail, WatchNote, dump_name};
 
 /// A small vocabulary that is stored as a number.
 pub trait Coded: Copy {

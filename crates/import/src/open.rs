@@ -124,6 +124,16 @@ impl FactSource for Recording {
     }
 }
 
+impl Recording {
+    /// The directory of the process, with everything it left; only recordings of our own have one.
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Recording::Trace { path, .. } => path.parent(),
+            Recording::Process(_) => None,
+        }
+    }
+}
+
 /// One pass over the facts of a recording.
 pub enum RecordingStream {
     /// Of a recording of our own.

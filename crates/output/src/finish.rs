@@ -27,6 +27,7 @@ use crate::manifest::{Manifest, ManifestFile};
 use crate::pipeline::{self, RecorderMessage, Request, Written};
 use crate::row::{BlockNotes, NoNotes, RowContext};
 use crate::stacks::StackFormatter;
+use crate::watch_rows::watch_directory;
 
 /// A format of the event table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -398,7 +399,9 @@ impl Naming<'_> {
             .python_traces
             .drain(..)
             .map(|trace| (Target::PythonTrace(first_device, trace.thread_id), trace.pending, trace.rows));
-        let pending: Vec<(Target, PendingFile, u64)> = tables.chain(python_traces).collect();
+        let watch_files =
+            written.watch_files.drain(..).map(|file| (Target::Watch(file.device), file.pending, file.rows));
+        let pending: Vec<(Target, PendingFile, u64)> = tables.chain(python_traces).chain(watch_files).collect();
         let targets: Vec<Target> = pending.iter().map(|(target, ..)| *target).collect();
         let timestamp = match continued {
             Some(manifest) => manifest.timestamp.clone(),
@@ -430,6 +433,9 @@ impl Naming<'_> {
         match target {
             Target::Table(device, format) => self.table_path(device, format, timestamp),
             Target::PythonTrace(device, thread_id) => self.python_path(device, thread_id, timestamp),
+            Target::Watch(device) => {
+                watch_directory(device).join(format!("watch_dump_data_check_sum_{device}_{timestamp}.csv"))
+            }
         }
     }
 
@@ -460,6 +466,7 @@ struct PlannedFile {
 enum Target {
     Table(Device, Format),
     PythonTrace(Device, u32),
+    Watch(Device),
 }
 
 fn write_log(

@@ -20,6 +20,7 @@ mod manifest;
 mod pipeline;
 mod python_trace;
 mod text;
+mod watch_rows;
 
 pub use finish::{
     FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, WrittenFile, finish, finish_opened, is_finished,

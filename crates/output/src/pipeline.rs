@@ -21,6 +21,7 @@ use crate::python_trace::PythonTraceFiles;
 use crate::row::{BlockNotes, Row, RowContext, has_row};
 use crate::sqlite::{self, Database};
 use crate::stacks::{StackFormatter, StackTexts};
+use crate::watch_rows::{PendingWatch, WatchFiles};
 
 const BATCH_ROWS: usize = 2048;
 const BATCHES_IN_FLIGHT: usize = 16;
@@ -51,6 +52,7 @@ struct Dispatcher<'a> {
     next_row: u64,
     messages: Vec<RecorderMessage>,
     notes: &'a dyn BlockNotes,
+    watch_files: WatchFiles<'a>,
 }
 
 impl Dispatcher<'_> {
@@ -74,6 +76,8 @@ impl EventSink for Dispatcher<'_> {
                 self.batch.rows.push((self.next_row, event));
                 self.next_row += 1;
             }
+        } else if let EventKind::Watch(look) = &event.kind {
+            self.watch_files.push(&event, look);
         } else if let EventKind::PythonCall(span) = event.kind {
             self.batch.calls.push((event.thread_id, span));
         } else if let EventKind::Message { severity, text } = event.kind {
@@ -255,6 +259,7 @@ pub(crate) struct PendingPythonTrace {
 pub(crate) struct Written {
     pub(crate) tables: Vec<PendingTable>,
     pub(crate) python_traces: Vec<PendingPythonTrace>,
+    pub(crate) watch_files: Vec<PendingWatch>,
     pub(crate) summary: Summary,
     pub(crate) rows: u64,
     pub(crate) messages: Vec<RecorderMessage>,
@@ -290,6 +295,7 @@ pub(crate) fn write<S: FactSource>(
             next_row: 0,
             messages: Vec::new(),
             notes: request.context.notes,
+            watch_files: WatchFiles::new(request.directory, request.context.definitions),
         };
         let summary = msmemscope_timeline::run(source, settings, &mut dispatcher, progress);
         dispatcher.send();
@@ -297,6 +303,10 @@ pub(crate) fn write<S: FactSource>(
         let mut written = Written {
             tables: Vec::new(),
             python_traces: Vec::new(),
+            watch_files: dispatcher
+                .watch_files
+                .close()
+                .map_err(|error| FinishError::write(request.directory, &error))?,
             summary,
             rows: dispatcher.next_row,
             messages: dispatcher.messages,

@@ -6,6 +6,7 @@
 //!
 //! * [`session`] finds the recorder and keeps the settings of this process.
 //! * [`facts`] hands single facts over; [`launches`] and [`operators`] those of PyTorch's operators.
+//! * [`watch`] looks at memory blocks around operators.
 //! * [`tracer`] reports Python calls, [`host_tensors`] the host memory of PyTorch.
 //! * [`analysis`] answers questions about result files, [`window`] about a part of a recording.
 
@@ -16,6 +17,7 @@ mod launches;
 mod operators;
 mod session;
 mod tracer;
+mod watch;
 mod window;
 
 use pyo3::prelude::*;
@@ -30,6 +32,7 @@ fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     launches::register(module)?;
     operators::register(module)?;
     tracer::register(module)?;
+    watch::register(module)?;
     host_tensors::register(module)?;
     analysis::register(module)?;
     window::register(module)

@@ -21,7 +21,7 @@ const NOT_RECORDED: u32 = u32::MAX;
 
 /// How an argument or a result counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+pub(crate) enum Use {
     /// Its memory is not touched, or it is no tensor.
     None,
     /// Its memory is touched this way.
@@ -29,6 +29,9 @@ enum Use {
 }
 
 impl Use {
+    /// Its memory is written.
+    pub(crate) const WRITTEN: Self = Self::Touched(AccessKind::Write);
+
     fn from_code(code: u64) -> Self {
         match code {
             0 => Use::None,
@@ -43,6 +46,7 @@ impl Use {
 #[pyclass(frozen, module = "msmemscope._internal")]
 pub struct Operator {
     name: u32,
+    text: String,
     arguments: Vec<(Py<PyString>, Use)>,
     results: Vec<Use>,
 }
@@ -53,10 +57,70 @@ impl Operator {
     fn new(name: &str, arguments: Vec<(Py<PyString>, u64)>, results: Vec<u64>) -> Self {
         Self {
             name: intern_text(name),
+            text: name.to_owned(),
             arguments: arguments.into_iter().map(|(name, code)| (name, Use::from_code(code))).collect(),
             results: results.into_iter().map(Use::from_code).collect(),
         }
     }
+}
+
+impl Operator {
+    /// Its name.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it gives work to a device: views and forms touch no memory.
+    pub(crate) fn is_active(&self) -> bool {
+        self.arguments.iter().any(|(_, how)| *how != Use::None) || self.results.iter().any(|how| *how != Use::None)
+    }
+
+    /// Name and use of an argument by position.
+    pub(crate) fn argument(&self, py: Python<'_>, index: usize) -> PyResult<(String, Use)> {
+        match self.arguments.get(index) {
+            Some((name, how)) => Ok((name.bind(py).to_cow()?.into_owned(), *how)),
+            None => Ok((String::new(), Use::None)),
+        }
+    }
+
+    /// Use of an argument by name.
+    pub(crate) fn argument_named(&self, py: Python<'_>, wanted: &str) -> PyResult<Use> {
+        for (name, how) in &self.arguments {
+            if name.bind(py).to_cow()? == wanted {
+                return Ok(*how);
+            }
+        }
+        Ok(Use::None)
+    }
+
+    /// How many results the schema names.
+    pub(crate) fn result_count(&self) -> usize {
+        self.results.len()
+    }
+
+    /// Use of a result.
+    pub(crate) fn result(&self, index: usize) -> Use {
+        self.results.get(index).copied().unwrap_or(Use::None)
+    }
+
+    /// Whether an argument is written although the schema does not say so: collective communication
+    /// writes what it is given, and normalisation keeps its running statistics.
+    pub(crate) fn writes_unannounced(&self, argument: &str) -> bool {
+        self.text.contains(".c10d.")
+            || (self.text.contains("batch_norm") && matches!(argument, "running_mean" | "running_var"))
+    }
+}
+
+/// The tensors of an argument or result: itself, or all that lists and tuples hold.
+pub(crate) fn members<'py>(object: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    if let Ok(list) = object.cast::<PyList>() {
+        return list.iter().flat_map(|member| members(&member)).collect();
+    }
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return tuple.iter().flat_map(|member| members(&member)).collect();
+    }
+    let is_tensor = object.hasattr(pyo3::intern!(object.py(), "data_ptr")).unwrap_or(false);
+    if is_tensor { vec![object.clone()] } else { Vec::new() }
 }
 
 /// Records operators. Which facts are wanted is set from outside.

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msmemscope_config::{
-    AnalysisSet, CollectMode, RECORDING_VARIABLE, Recording, Settings, SettingsChange, Variant, apply_python_config,
-    python_keys,
+    AnalysisSet, CollectMode, RECORDING_VARIABLE, Recording, Settings, SettingsChange, Variant, Watch,
+    apply_python_config, python_keys,
 };
 use msmemscope_control::{CollectionPlan, ConnectError, ControlTable, Recorder};
 use msmemscope_event::{LossReason, RecordingState};
@@ -90,6 +90,16 @@ fn fresh_run_id() -> u64 {
     let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     let random = if filled == bytes.len() as isize { u64::from_ne_bytes(bytes) } else { 0 };
     (random ^ wall_clock_offset_ns() as u64 ^ u64::from(std::process::id())) | 1
+}
+
+/// The recorder, if there is one.
+pub fn recorder_handle() -> Option<Recorder> {
+    RECORDER.get().copied()
+}
+
+/// Which blocks the settings ask to watch.
+pub fn watch_setting() -> Option<Watch> {
+    with_session(|session| session.recording.settings.watch.clone())
 }
 
 /// The functions of the recorder, if there is one. Cheap.

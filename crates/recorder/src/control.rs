@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use msmemscope_config::{EventSet, LevelSet, Recording};
 use msmemscope_control::{
-    AccessFact, AllocationFact, CollectionPlan, ControlTable, Region, SnapshotFact, TABLE_VERSION, WatchFact,
+    AccessFact, AllocationFact, BlockObserver, CollectionPlan, ControlTable, Region, SnapshotFact, TABLE_VERSION,
+    WatchFact,
 };
 use msmemscope_event::{
     AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Fact, Framework, LossReason,
@@ -13,7 +14,9 @@ use msmemscope_event::{
 };
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
-use crate::{acl, errno, import_tables, lookup, losses, process, settings, sources, state, strings, thread};
+use crate::{
+    acl, block_observer, errno, import_tables, lookup, losses, process, settings, sources, state, strings, thread,
+};
 
 const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
 
@@ -48,6 +51,7 @@ static TABLE: ControlTable = ControlTable {
     patch_imports,
     sources: seen_sources,
     redirect_import,
+    observe_blocks,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -271,7 +275,10 @@ unsafe extern "C" fn python_call(phase: u32, _code: *const c_void, name: u32) {
 unsafe extern "C" fn watch(fact: *const WatchFact) {
     // SAFETY: null or lent for this call.
     let Some(fact) = (unsafe { fact.as_ref() }) else { return };
-    record_if_on(&Fact::Watch {
+    if !state::records_everything() {
+        return;
+    }
+    thread::record_with_stacks_now(&Fact::Watch {
         name: StringId(fact.name),
         operator: StringId(fact.operator),
         output_position: fact.output_position,
@@ -319,4 +326,8 @@ unsafe extern "C" fn redirect_import(name: Region, replacement: *const c_void) -
             Err(_) => 0,
         }
     })
+}
+
+unsafe extern "C" fn observe_blocks(observer: Option<BlockObserver>) {
+    block_observer::set(observer);
 }

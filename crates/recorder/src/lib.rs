@@ -11,13 +11,14 @@
 //! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
 //! * [`stacks`] takes the call stacks of events, [`python_stacks`] those of Python.
 //! * [`card`] asks how full a card is when memory runs out.
-//! * [`control`] lets guests in, such as the Python package.
+//! * [`control`] lets guests in, such as the Python package; [`block_observer`] tells one of them about blocks.
 //! * [`python_half`] brings the Python package into jobs that do not import it.
 //! * [`life`] is what happens when the library is loaded and when the process exits.
 
 #![cfg_attr(test, allow(dead_code, reason = "unit tests must not interpose anything"))]
 
 mod acl;
+mod block_observer;
 mod card;
 mod clock;
 mod control;

@@ -11,7 +11,7 @@ use msmemscope_control::SOURCE_POOL;
 use msmemscope_event::{BlockProperties, Device, Fact, LossReason, Pool};
 
 use crate::domains::Domain;
-use crate::{losses, sources, state, thread};
+use crate::{block_observer, losses, sources, state, thread};
 
 /// `mstxMemVirtualRangeDesc_t`.
 #[repr(C)]
@@ -149,6 +149,7 @@ pub unsafe extern "C-unwind" fn regions_register(domain: *mut c_void, batch: *co
         } else {
             thread::record_event(monotonic_ns, &Fact::Allocation { properties, address, size_bytes });
         }
+        block_observer::begins(&properties, address, size_bytes);
         monotonic_ns = thread::following_stamp();
     }
 }
@@ -187,6 +188,7 @@ pub unsafe extern "C-unwind" fn regions_unregister(domain: *mut c_void, batch: *
             thread::record_event(monotonic_ns, &Fact::FreeByHandle { properties, handle: value });
         } else {
             thread::record_event(monotonic_ns, &Fact::Free { properties, address: value });
+            block_observer::ends(&properties, value);
         }
         monotonic_ns = thread::following_stamp();
     }

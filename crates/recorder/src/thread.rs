@@ -120,6 +120,11 @@ pub fn record_access_now(fact: &Fact<'_>) {
     record_with_stacks(monotonic_ns, stacks::of_access(monotonic_ns), fact);
 }
 
+/// Writes down a fact that happens now, with the stacks an allocation would have.
+pub fn record_with_stacks_now(fact: &Fact<'_>) {
+    record_event_with_stacks(stamp(), true, fact);
+}
+
 /// Writes down that an allocation has just failed.
 #[cold]
 pub fn record_failure_now(fact: &Fact<'_>) {

@@ -21,11 +21,10 @@ pub mod summary;
 
 mod blocks;
 mod clock;
-mod device_map;
 mod pools;
 mod python_calls;
 
-pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent};
+pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent, WatchObservation};
 pub use owner::{OwnerBook, OwnerTable, collect_owners};
 pub use pass::{EventSink, Timeline, run};
 pub use settings::{DeviceFilter, EventKinds, TimelineSettings};

@@ -7,12 +7,13 @@
 //! FREE at its real time. Blocks alive at the process end get a FREE there. All of these are marked
 //! as shadow events.
 
-use msmemscope_event::{BlockProperties, Device, Fact, Pool, Record, RecordingState, StackId, StringId, SystemEvent};
+use msmemscope_event::{
+    BlockProperties, Device, DeviceMap, Fact, Pool, Record, RecordingState, StackId, StringId, SystemEvent, WatchDetail,
+};
 use rustc_hash::FxHashMap;
 
 use crate::blocks::{Block, BlockKey, BlockTable, Space};
 use crate::clock::OutputClock;
-use crate::device_map::DeviceMap;
 use crate::event::{BlockEvent, CardUse, EventKind, LabelChange, TimelineEvent, WatchObservation};
 use crate::pools::PoolBook;
 use crate::python_calls::PythonCallTracker;
@@ -250,6 +251,7 @@ impl<'s> Timeline<'s> {
                 (device, EventKind::Snapshot { name, numbers: Box::new(numbers) })
             }
             Fact::Watch { name, operator, output_position, after, address, size_bytes, content_hash, detail } => {
+                let device = WatchDetail::from_text(detail).device;
                 let detail = detail.into();
                 let observation = WatchObservation {
                     name,
@@ -261,7 +263,7 @@ impl<'s> Timeline<'s> {
                     content_hash,
                     detail,
                 };
-                (Device::Unknown, EventKind::Watch(Box::new(observation)))
+                (device, EventKind::Watch(Box::new(observation)))
             }
             Fact::Message { severity, text: message } => {
                 (Device::Unknown, EventKind::Message { severity, text: text(message) })

@@ -1,9 +1,7 @@
 //! Where facts come from: a trace, or a foreign file that an importer presents in the same way.
 
-use msmemscope_event::{Device, Record};
+use msmemscope_event::{Device, DeviceMap, Record};
 use msmemscope_trace::{Definitions, RecordStream, Trace};
-
-use crate::device_map::DeviceMap;
 
 /// The facts of one process.
 pub trait FactSource {

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from .. import _internal, _messages
 from .._snapshot import observe_out_of_memory
-from . import autograd, optimizer
+from . import autograd, optimizer, watching
 from . import launches as observer
 from .operators import operators
 
 _sees_host_tensors = False
 
 
-def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool) -> None:
+def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool, watch: bool) -> None:
     """Bring all collectors in line with what is wanted."""
     if host:
         _watch_host_tensors()
     is_observed = observer.follow(launches)
-    operators.follow(launches=launches and not is_observed, accesses=accesses, host=host)
+    operators.follow(
+        launches=launches and not is_observed, accesses=accesses, host=host, watching=watching.follow(watch)
+    )
     autograd.follow(launches or accesses or decompose)
     optimizer.follow(decompose)
     observe_out_of_memory()

@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from .. import _internal, _messages
+from .watching import NOT_LOOKED_AT, Watching
 
 _NOT_TOUCHED, _READ, _WRITTEN = 0, 1, 2
 
@@ -71,9 +72,10 @@ def _describe(function: Any) -> _internal.Operator | None:
 class _Mode(TorchDispatchMode):
     """Reports every operator that runs while it is active."""
 
-    def __init__(self, recorder: _internal.OperatorRecorder) -> None:
+    def __init__(self, recorder: _internal.OperatorRecorder, watching: Watching | None) -> None:
         super().__init__()
         self._recorder = recorder
+        self.watching = watching
         self._known: dict[Any, _internal.Operator | None] = {}
         self.is_active = True
 
@@ -95,10 +97,14 @@ class _Mode(TorchDispatchMode):
             return func(*args, **kwargs)
         recorder = self._recorder
         result = None
+        watching = self.watching
         device = self._begin(recorder, operator, args, kwargs)
+        call = NOT_LOOKED_AT if watching is None else watching.before(operator, args, kwargs)
         try:
             result = func(*args, **kwargs)
         finally:
+            if watching is not None:
+                watching.after(operator, call, result)
             self._end(recorder, operator, device, result)
         return result
 
@@ -125,15 +131,17 @@ class _Operators:
         self._recorder = _internal.OperatorRecorder(torch.Tensor)
         self._local = threading.local()
         self._modes: list[_Mode] = []
+        self._watching: Watching | None = None
         self._is_wanted = False
         self._original_bootstrap: Any | None = None
 
-    def follow(self, *, launches: bool, accesses: bool, host: bool) -> None:
-        """Record launches, accesses, both or nothing; accesses to host memory only if asked."""
+    def follow(self, *, launches: bool, accesses: bool, host: bool, watching: Watching | None) -> None:
+        """Record launches, accesses, both or nothing, accesses to host memory only if asked; watch blocks."""
+        self._watching = watching
         self._recorder.launches = launches
         self._recorder.accesses = accesses
         self._recorder.host = host
-        is_wanted = launches or accesses
+        is_wanted = launches or accesses or watching is not None
         if is_wanted and not self._is_wanted:
             self._is_wanted = True
             self._name_other_threads("operators" if launches else "accesses")
@@ -143,6 +151,7 @@ class _Operators:
             self._leave_new_threads()
         for mode in self._modes:
             mode.is_active = is_wanted
+            mode.watching = watching
         if is_wanted:
             self._enter()
         else:
@@ -151,7 +160,7 @@ class _Operators:
     def _enter(self) -> None:
         """Enter the mode on this thread, once."""
         if getattr(self._local, "mode", None) is None:
-            mode = _Mode(self._recorder)
+            mode = _Mode(self._recorder, self._watching)
             mode.__enter__()
             self._local.mode = mode
             self._modes.append(mode)

@@ -4,11 +4,13 @@ mod compare;
 mod findings;
 mod leaks;
 mod table;
+mod watch;
 
 pub use compare::comparison;
 pub use findings::{fragmentation, inefficient, out_of_memory, owners};
 pub use leaks::{fluctuation, leaks, marks};
 pub use table::{Align, Table};
+pub use watch::watch;
 
 /// Width that reports keep to.
 pub const WIDTH: usize = 80;

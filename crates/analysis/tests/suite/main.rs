@@ -9,3 +9,4 @@ mod leaks;
 mod memory;
 mod models;
 mod support;
+mod watch;

@@ -6,3 +6,4 @@ mod finishing;
 mod golden;
 mod identity;
 mod support;
+mod watched;

@@ -1,17 +1,17 @@
 //! From the device ids frameworks use to physical ones (`ASCEND_RT_VISIBLE_DEVICES`).
 
-use msmemscope_event::Device;
+use crate::Device;
 
 /// Maps logical NPU ids. Without the variable both are the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DeviceMap {
+pub struct DeviceMap {
     physical: Vec<u16>,
 }
 
 impl DeviceMap {
     /// Reads the text of the variable. The list ends at the first entry that is no device id, as it
     /// does for the runtime.
-    pub(crate) fn parse(text: &[u8]) -> Self {
+    pub fn parse(text: &[u8]) -> Self {
         let entry = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.trim().parse::<u16>().ok();
         let physical = text
             .split(|&byte| byte == b',')
@@ -23,7 +23,7 @@ impl DeviceMap {
 
     /// The physical device. Ids outside the list are left alone: a wrong guess would hide them.
     #[inline]
-    pub(crate) fn physical(&self, device: Device) -> Device {
+    pub fn physical(&self, device: Device) -> Device {
         match device {
             Device::Npu(id) => self.physical.get(usize::from(id)).copied().map_or(device, Device::Npu),
             other => other,

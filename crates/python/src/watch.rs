@@ -1,0 +1,503 @@
+//! Watches memory blocks around PyTorch's operators.
+//!
+//! The dispatch mode calls [`BlockWatch::before`] and [`BlockWatch::after`]. Both first ask Python for
+//! everything they need: what the operator declares to write, whether tensors still have their memory,
+//! that the device is done. Only then do they lock their state, and call no Python until it is
+//! unlocked: another thread may get the interpreter's lock in between and want the state.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use msmemscope_config::{Watch, WatchTarget};
+use msmemscope_control::{Recorder, Region, WatchFact};
+use msmemscope_event::{ByteRange, Device, DeviceMap, Pool};
+use msmemscope_watch::device::Runtime;
+use msmemscope_watch::dump::DUMP_DIRECTORY;
+use msmemscope_watch::operator_name::OperatorPattern;
+use msmemscope_watch::{
+    Explicit, Hunt, HuntBudget, LiveBlocks, OperatorCall, Output, Selection, Surroundings, Target, WatchRecord,
+};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use std::collections::HashMap;
+
+use crate::operators::{Operator, Use, members};
+use crate::session::{recorder_handle, table, watch_setting};
+
+/// Blocks of PyTorch's pool, kept by the recorder's news.
+static BLOCKS: Mutex<LiveBlocks> = Mutex::new(LiveBlocks::new());
+
+fn blocks() -> MutexGuard<'static, LiveBlocks> {
+    BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The recorder's news about blocks. Scratch memory is left out: every operator writes it.
+unsafe extern "C" fn observe(begins: u32, pool: u32, device: u32, address: u64, size_bytes: u64) {
+    if pool == Pool::PytorchCaching as u32 {
+        match begins {
+            0 => blocks().end(address),
+            _ => blocks().begin(Device::from_code(device), address, size_bytes),
+        }
+    }
+}
+
+/// The traced process, as watching sees it.
+struct Process {
+    runtime: Option<Runtime>,
+    recorder: Option<Recorder>,
+    map: DeviceMap,
+    is_blocking: bool,
+    said: Vec<String>,
+}
+
+impl Process {
+    fn new() -> Self {
+        let variable = |name: &str| std::env::var(name).unwrap_or_default();
+        Self {
+            runtime: None,
+            recorder: recorder_handle(),
+            map: DeviceMap::parse(variable("ASCEND_RT_VISIBLE_DEVICES").as_bytes()),
+            is_blocking: variable("ASCEND_LAUNCH_BLOCKING") == "1",
+            said: Vec::new(),
+        }
+    }
+}
+
+impl Surroundings for Process {
+    fn read(&mut self, device: Device, address: u64, buffer: &mut [u8]) -> Result<(), String> {
+        if self.runtime.is_none() {
+            self.runtime = Runtime::find();
+        }
+        let runtime = self.runtime.ok_or("no runtime is loaded")?;
+        runtime.read(device, address, buffer)
+    }
+
+    fn record(&mut self, record: &WatchRecord<'_>) {
+        let Some(recorder) = self.recorder else { return };
+        let text_id = |text: &str| if text.is_empty() { 0 } else { recorder.intern(text.as_bytes()) };
+        let detail = record.detail.to_text();
+        let fact = WatchFact {
+            name: text_id(record.name),
+            operator: text_id(record.operator),
+            output_position: record.output_index,
+            after: u32::from(record.after),
+            address: record.address,
+            size_bytes: record.size_bytes,
+            content_hash: record.content_hash,
+            detail: Region::of(detail.as_bytes()),
+        };
+        // SAFETY: the fact outlives the call.
+        unsafe { (recorder.table().watch)(&fact) };
+    }
+
+    fn say(&mut self, text: String) {
+        self.said.push(text);
+    }
+
+    fn physical(&self, device: Device) -> Device {
+        self.map.physical(device)
+    }
+
+    fn dump_directory(&mut self, device: Device) -> Option<PathBuf> {
+        let directory = self.recorder?.process_directory()?;
+        Some(directory.join(format!("device_{}", self.physical(device))).join(DUMP_DIRECTORY))
+    }
+
+    fn is_blocking(&self) -> bool {
+        self.is_blocking
+    }
+}
+
+struct State {
+    process: Process,
+    explicit: Explicit,
+    hunt: Option<Hunt>,
+    calls: HashMap<String, u64>,
+}
+
+impl State {
+    fn new(watch: Option<&Watch>) -> Self {
+        let full_content = watch.is_some_and(|watch| watch.full_content);
+        let mut selection = Selection { full_content, ..Selection::default() };
+        let mut hunt = None;
+        match watch.map(|watch| &watch.target) {
+            Some(WatchTarget::Operators { start, output_index, end }) => {
+                selection.start = start.as_deref().map(OperatorPattern::new);
+                selection.end = Some(OperatorPattern::new(end));
+                selection.output_index = *output_index;
+            }
+            Some(WatchTarget::Automatic { size_limit_bytes }) => {
+                hunt = Some(Hunt::new(HuntBudget::new(*size_limit_bytes)));
+            }
+            None => {}
+        }
+        Self { process: Process::new(), explicit: Explicit::new(selection), hunt, calls: HashMap::new() }
+    }
+
+    fn next_call(&mut self, operator: &str) -> u64 {
+        let number = match self.calls.get_mut(operator) {
+            Some(number) => number,
+            None => self.calls.entry(operator.to_owned()).or_default(),
+        };
+        *number += 1;
+        *number
+    }
+}
+
+/// What an operator does with device memory, as far as its arguments or results tell.
+#[derive(Default)]
+struct Uses {
+    writes: Vec<ByteRange>,
+    outputs: Vec<Output>,
+    /// The first NPU that occurs; operators without one need no look.
+    device: Option<Device>,
+}
+
+/// A tensor the user named, by which a change of its memory shows.
+struct Named {
+    address: u64,
+    size_bytes: u64,
+    reference: Py<PyAny>,
+}
+
+/// Looks at blocks before and after operators.
+#[pyclass(frozen, module = "msmemscope._internal")]
+pub struct BlockWatch {
+    /// Waits until the device has nothing left to do.
+    synchronise: Py<PyAny>,
+    /// Whether the device must not be waited for now.
+    is_capturing: Py<PyAny>,
+    /// Whether a tensor's memory is larger than its shape says.
+    has_own_layout: Py<PyAny>,
+    state: Mutex<State>,
+    named: Mutex<Vec<Named>>,
+}
+
+#[pymethods]
+impl BlockWatch {
+    #[new]
+    fn new(synchronise: Py<PyAny>, is_capturing: Py<PyAny>, has_own_layout: Py<PyAny>) -> Self {
+        let state = State::new(watch_setting().as_ref());
+        if let Some(table) = table() {
+            // SAFETY: the extension is never unloaded.
+            unsafe { (table.observe_blocks)(Some(observe)) };
+        }
+        Self { synchronise, is_capturing, has_own_layout, state: Mutex::new(state), named: Mutex::new(Vec::new()) }
+    }
+
+    /// Blocks that were alive before the recorder told about them: device, address, size.
+    #[staticmethod]
+    fn note_blocks(list: Vec<(i64, u64, u64)>) {
+        let mut blocks = blocks();
+        for (device, address, size_bytes) in list {
+            blocks.note(Device::from_id(device), address, size_bytes);
+        }
+    }
+
+    /// Whether launches wait for their work.
+    fn is_blocking(&self) -> bool {
+        self.state().process.is_blocking
+    }
+
+    /// Watches a block from now on. The reference gives its tensor, or none when that is gone.
+    fn add(
+        &self,
+        py: Python<'_>,
+        name: String,
+        place: (u64, u64),
+        device: Option<i64>,
+        most_dumps: Option<u64>,
+        reference: Option<Py<PyAny>>,
+    ) -> PyResult<Vec<String>> {
+        let (address, size_bytes) = place;
+        self.synchronise.call1(py, (device,))?;
+        let known = blocks().holding(address).map(|block| block.device);
+        let device = device.map(Device::from_id).or(known).unwrap_or(Device::Npu(0));
+        let target = Target { name, address, size_bytes, device, most_dumps };
+        let mut named = self.named();
+        named.retain(|named| named.address != address);
+        named.extend(reference.map(|reference| Named { address, size_bytes, reference }));
+        drop(named);
+        let mut state = self.state();
+        let State { process, explicit, .. } = &mut *state;
+        explicit.add(target, &blocks(), process);
+        Ok(std::mem::take(&mut process.said))
+    }
+
+    /// Ends watching of the block at an address.
+    fn remove(&self, address: u64) -> bool {
+        self.named().retain(|named| named.address != address);
+        let mut state = self.state();
+        let State { process, explicit, .. } = &mut *state;
+        explicit.remove(address, process)
+    }
+
+    /// Addresses that are watched because somebody named them.
+    fn addresses(&self) -> Vec<u64> {
+        self.state().explicit.targets().map(|target| target.address).collect()
+    }
+
+    /// An operator is about to run. Gives what `after` needs, the number of the call (zero if nothing
+    /// was looked at) and the code of the device, and what to tell the user.
+    fn before(
+        &self,
+        py: Python<'_>,
+        operator: &Operator,
+        arguments: &Bound<'_, PyTuple>,
+        named_arguments: &Bound<'_, PyDict>,
+    ) -> PyResult<((u64, u32), Vec<String>)> {
+        let uses = self.uses_of_arguments(py, operator, arguments, named_arguments)?;
+        let resized = self.resized(py);
+        let device = uses.device.unwrap_or(Device::Host);
+        let can_look = device != Device::Host && self.prepare(py, operator)?;
+        let mut state = self.state();
+        let number = state.next_call(operator.text());
+        let State { process, explicit, hunt, .. } = &mut *state;
+        for address in resized {
+            explicit.resized(address, process);
+        }
+        let call = call_of(operator, number, device, &uses.writes);
+        let blocks = blocks();
+        if can_look {
+            explicit.before(&call, &blocks, process);
+            if let Some(hunt) = hunt {
+                hunt.before(&call, &blocks, process);
+            }
+        } else {
+            explicit.declare(&uses.writes);
+            if let Some(hunt) = hunt {
+                hunt.declare(&uses.writes, &blocks);
+            }
+        }
+        Ok(((if can_look { number } else { 0 }, device.code()), std::mem::take(&mut process.said)))
+    }
+
+    /// The operator has run, with this result unless it raised.
+    fn after(
+        &self,
+        py: Python<'_>,
+        operator: &Operator,
+        call: (u64, u32),
+        result: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<String>> {
+        let (number, device) = call;
+        let mut uses = Uses::default();
+        if let Some(result) = result {
+            self.uses_of_results(py, operator, result, &mut uses)?;
+        }
+        let can_look = number != 0 && self.prepare(py, operator)?;
+        let mut state = self.state();
+        let State { process, explicit, hunt, .. } = &mut *state;
+        let call = call_of(operator, number, Device::from_code(device), &uses.writes);
+        let blocks = blocks();
+        if can_look {
+            explicit.after(&call, &uses.outputs, &blocks, process);
+            if let Some(hunt) = hunt {
+                hunt.after(&call, &blocks, process);
+            }
+        } else {
+            explicit.declare(&uses.writes);
+            if let Some(hunt) = hunt {
+                hunt.blind(call.is_active && call.device != Device::Host, &uses.writes, &blocks);
+            }
+        }
+        Ok(std::mem::take(&mut process.said))
+    }
+
+    /// Takes down how much was covered so far.
+    fn record_coverage(&self) {
+        let mut state = self.state();
+        let State { process, hunt, .. } = &mut *state;
+        if let Some(hunt) = hunt {
+            hunt.record_coverage(process);
+        }
+    }
+}
+
+fn call_of<'a>(operator: &'a Operator, number: u64, device: Device, writes: &'a [ByteRange]) -> OperatorCall<'a> {
+    OperatorCall {
+        name: operator.text(),
+        number,
+        device,
+        // SAFETY: always succeeds.
+        thread_id: unsafe { libc::syscall(libc::SYS_gettid) } as u32,
+        writes,
+        is_active: operator.is_active(),
+    }
+}
+
+impl BlockWatch {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self) -> MutexGuard<'_, Vec<Named>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the device ready to be looked at; false if there is nothing to look at, or it must not be
+    /// waited for.
+    fn prepare(&self, py: Python<'_>, operator: &Operator) -> PyResult<bool> {
+        let (is_waiting, is_watching) = {
+            let state = self.state();
+            let is_hunting = state.hunt.as_ref().is_some_and(Hunt::is_on) && operator.is_active();
+            let is_watching = state.explicit.is_watching() || is_hunting;
+            (is_watching || state.explicit.is_waiting(), is_watching)
+        };
+        if !is_waiting || self.is_capturing.call0(py)?.is_truthy(py)? {
+            return Ok(false);
+        }
+        // Outputs of the start operator are looked at as soon as they are there.
+        if is_watching || self.state().explicit.starts_with(operator.text()) {
+            self.synchronise.call1(py, (None::<i64>,))?;
+        }
+        Ok(true)
+    }
+
+    /// Addresses whose tensors have other memory by now.
+    fn resized(&self, py: Python<'_>) -> Vec<u64> {
+        let named: Vec<(u64, u64, Py<PyAny>)> =
+            self.named().iter().map(|named| (named.address, named.size_bytes, named.reference.clone_ref(py))).collect();
+        let has_moved = |address: u64, size_bytes: u64, reference: &Py<PyAny>| -> PyResult<bool> {
+            let tensor = reference.bind(py).call0()?;
+            if tensor.is_none() {
+                return Ok(false); // The block may live on; its end is told by the pool.
+            }
+            let now: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+            let size_now: u64 = tensor.getattr(intern!(py, "nbytes"))?.extract()?;
+            Ok(now != address || size_now != size_bytes)
+        };
+        let moved: Vec<u64> = named
+            .iter()
+            .filter(|(address, size_bytes, reference)| has_moved(*address, *size_bytes, reference).unwrap_or(true))
+            .map(|(address, ..)| *address)
+            .collect();
+        if !moved.is_empty() {
+            self.named().retain(|named| !moved.contains(&named.address));
+        }
+        moved
+    }
+
+    fn uses_of_arguments(
+        &self,
+        py: Python<'_>,
+        operator: &Operator,
+        arguments: &Bound<'_, PyTuple>,
+        named_arguments: &Bound<'_, PyDict>,
+    ) -> PyResult<Uses> {
+        let mut uses = Uses::default();
+        for (index, argument) in arguments.iter_borrowed().enumerate() {
+            let (name, how) = operator.argument(py, index)?;
+            let is_written = how == Use::WRITTEN || operator.writes_unannounced(&name);
+            self.use_all(py, &argument, is_written, &mut uses)?;
+        }
+        for (name, argument) in named_arguments.iter() {
+            let name = name.cast::<PyString>()?.to_cow()?.into_owned();
+            let how = operator.argument_named(py, &name)?;
+            let is_written = how == Use::WRITTEN || operator.writes_unannounced(&name);
+            self.use_all(py, &argument, is_written, &mut uses)?;
+            if name == "device" && uses.device.is_none() {
+                uses.device = npu(py, &argument)?;
+            }
+        }
+        Ok(uses)
+    }
+
+    fn uses_of_results(
+        &self,
+        py: Python<'_>,
+        operator: &Operator,
+        result: &Bound<'_, PyAny>,
+        uses: &mut Uses,
+    ) -> PyResult<()> {
+        let is_written = |index: usize| operator.result(index) == Use::WRITTEN;
+        match result.cast::<PyTuple>() {
+            Ok(results) if operator.result_count() > 1 => {
+                for (index, result) in results.iter_borrowed().enumerate() {
+                    self.use_all(py, &result, is_written(index), uses)?;
+                }
+            }
+            _ => self.use_all(py, result, is_written(0), uses)?,
+        }
+        // Position among all results.
+        let mut outputs = Vec::new();
+        for (index, tensor) in members(result).into_iter().enumerate() {
+            if let Some((device, _)) = self.place(py, &tensor, false)? {
+                let address: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+                let size_bytes: u64 = tensor.getattr(intern!(py, "nbytes"))?.extract()?;
+                outputs.push(Output { index: index as u32, address, size_bytes, device });
+            }
+        }
+        uses.outputs = outputs;
+        Ok(())
+    }
+
+    fn use_all(&self, py: Python<'_>, object: &Bound<'_, PyAny>, is_written: bool, uses: &mut Uses) -> PyResult<()> {
+        for tensor in members(object) {
+            if let Some((device, range)) = self.place(py, &tensor, is_written)? {
+                uses.device = uses.device.or(Some(device));
+                uses.writes.extend(is_written.then_some(range).filter(|range| !range.is_empty()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Device and addresses of a tensor on an NPU. The addresses are those from the first to the last
+    /// element, or all of its memory if that is arranged in a way of its own; empty if not wanted.
+    fn place(
+        &self,
+        py: Python<'_>,
+        tensor: &Bound<'_, PyAny>,
+        wants_range: bool,
+    ) -> PyResult<Option<(Device, ByteRange)>> {
+        let nowhere = ByteRange { start: 0, end: 0 };
+        let Ok(device) = tensor.getattr(intern!(py, "device")) else { return Ok(None) };
+        let Some(device) = npu(py, &device)? else { return Ok(None) };
+        if !wants_range {
+            return Ok(Some((device, nowhere)));
+        }
+        let start: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let shape: Vec<u64> = tensor.getattr(intern!(py, "shape"))?.extract()?;
+        if start == 0 || shape.contains(&0) {
+            return Ok(Some((device, nowhere)));
+        }
+        if self.has_own_layout.call1(py, (tensor,))?.is_truthy(py)? {
+            let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;
+            let start: u64 = storage.call_method0(intern!(py, "data_ptr"))?.extract()?;
+            let size_bytes: u64 = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+            return Ok(Some((device, ByteRange::sized(start, size_bytes))));
+        }
+        let strides: Vec<u64> = tensor.call_method0(intern!(py, "stride"))?.extract()?;
+        let element_bytes: u64 = tensor.call_method0(intern!(py, "element_size"))?.extract()?;
+        let last: u64 = shape.iter().zip(&strides).map(|(size, stride)| (size - 1) * stride).sum();
+        Ok(Some((device, ByteRange::sized(start, (last + 1) * element_bytes))))
+    }
+}
+
+/// The NPU that a `torch.device` means, if it means one.
+fn npu(py: Python<'_>, device: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    let Ok(kind) = device.getattr(intern!(py, "type")) else { return Ok(None) };
+    if !matches!(&*kind.cast::<PyString>()?.to_cow()?, "npu" | "privateuseone") {
+        return Ok(None);
+    }
+    let index: Option<i64> = device.getattr(intern!(py, "index"))?.extract()?;
+    Ok(Some(match index {
+        Some(index) => Device::from_id(index),
+        // Without a number it is the thread's device.
+        // SAFETY: no preconditions.
+        None => table().map_or(Device::Npu(0), |table| Device::from_code(unsafe { (table.current_device)() })),
+    }))
+}
+
+/// Whether the settings ask for watching.
+#[pyfunction]
+fn wants_watch() -> bool {
+    watch_setting().is_some()
+}
+
+/// Adds what is here to the extension.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(wants_watch, module)?)?;
+    module.add_class::<BlockWatch>()
+}

@@ -1,0 +1,28 @@
+//! Watching memory blocks: who changes contents that nobody declared to change?
+//!
+//! Around every operator the watched blocks are copied from the device and hashed, or dumped. This
+//! runs inside the traced process, and it too only records what it saw: the contents' hash, what
+//! changed since the look before, and what operators declared to write. What that means is for the
+//! report to say.
+//!
+//! * [`explicit`]: blocks that the user names, or the outputs of an operator the user names.
+//! * [`automatic`]: a hunt through all live blocks within a budget.
+//! * [`fingerprint`] and [`checksum`]: what contents are reduced to.
+//! * [`live_blocks`]: which blocks there are. [`device`]: how their contents are read.
+//! * [`dump`]: names and files of dumps. [`operator_name`]: which operator a user means.
+
+pub mod automatic;
+pub mod checksum;
+pub mod device;
+pub mod dump;
+pub mod explicit;
+pub mod fingerprint;
+pub mod live_blocks;
+pub mod operator_name;
+mod reading;
+mod surroundings;
+
+pub use automatic::{Hunt, HuntBudget};
+pub use explicit::{Explicit, Selection, Target};
+pub use live_blocks::{LiveBlock, LiveBlocks};
+pub use surroundings::{OperatorCall, Output, Surroundings, WatchRecord};

@@ -1,0 +1,5 @@
+//! Watching on a device that is a piece of host memory.
+
+mod automatic;
+mod explicit;
+mod support;

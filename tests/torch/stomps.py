@@ -1,0 +1,107 @@
+"""Operators and host code that damage memory that is not theirs; run with the name of the damage.
+
+Every damage hits the tensor `victim`; `none` does the same work without damage.
+"""
+
+import ctypes
+import sys
+
+import torch
+import torch_npu  # noqa: F401
+
+acl = ctypes.CDLL("libascendcl.so")
+acl.aclrtMemcpy.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+acl.aclrtMemcpyAsync.argtypes = [*acl.aclrtMemcpy.argtypes, ctypes.c_void_p]
+HOST_TO_DEVICE = 1
+
+#: Bytes of a tensor here, and of the block the pool gives for it.
+TENSOR_BYTES, BLOCK_BYTES = 512, 1024
+
+library = torch.library.Library("stomp", "DEF")
+library.define("spill(Tensor x, int extra_bytes) -> Tensor")
+library.define("late(Tensor x, int address, int length) -> Tensor")
+sources = []
+
+
+def junk(length):
+    """Host memory full of sevens that stays where it is."""
+    sources.append(ctypes.create_string_buffer(b"\7" * length, length))
+    return ctypes.addressof(sources[-1])
+
+
+def spill(x, extra_bytes):
+    """Writes its output, and so many bytes behind it."""
+    y = x + 1
+    torch.npu.synchronize()
+    length = y.nbytes + extra_bytes
+    assert acl.aclrtMemcpy(y.data_ptr(), length, junk(length), length, HOST_TO_DEVICE) == 0
+    return y
+
+
+def late(x, address, length):
+    """Starts a copy to an address that it remembers, and does not wait for it."""
+    y = x + 1
+    if length:
+        stream = torch.npu.current_stream().npu_stream
+        torch.npu.synchronize()
+        assert acl.aclrtMemcpyAsync(address, length, junk(length), length, HOST_TO_DEVICE, stream) == 0
+    return y
+
+
+library.impl("spill", spill, "PrivateUse1")
+library.impl("late", late, "PrivateUse1")
+
+
+def past_the_output(is_harmful):
+    hole = torch.empty(128, device="npu")
+    victim = torch.full((128,), 3.0, device="npu")
+    assert victim.data_ptr() - hole.data_ptr() == BLOCK_BYTES
+    begin(victim)
+    x = torch.ones(128, device="npu")
+    del hole  # the output of the next operator lies there
+    y = torch.ops.stomp.spill(x, BLOCK_BYTES - TENSOR_BYTES + 88 if is_harmful else 0)
+    assert victim.data_ptr() - y.data_ptr() == BLOCK_BYTES
+    return victim
+
+
+def freed_and_reused(is_harmful):
+    x = torch.ones(128, device="npu")
+    gone = torch.empty(128, device="npu")
+    address = gone.data_ptr()
+    del gone
+    victim = torch.full((128,), 3.0, device="npu")
+    assert victim.data_ptr() == address
+    begin(victim)
+    torch.ops.stomp.late(x, address + 100, 64 if is_harmful else 0)
+    return victim
+
+
+def host_copy_overrun(is_harmful):
+    target = torch.zeros(128, device="npu")
+    victim = torch.full((128,), 3.0, device="npu")
+    begin(victim)
+    x = target * 2
+    length = BLOCK_BYTES + 24 if is_harmful else TENSOR_BYTES
+    assert acl.aclrtMemcpy(target.data_ptr(), length, junk(length), length, HOST_TO_DEVICE) == 0
+    x.relu_()
+    return victim
+
+
+def begin(victim):
+    """Tells the Python interface about the victim, if it is to watch."""
+    if "--python" in sys.argv:
+        import msmemscope
+
+        msmemscope.watcher.watch(victim, name="victim")
+
+
+def main():
+    damage, is_harmful = sys.argv[1].removeprefix("no_"), not sys.argv[1].startswith("no_")
+    victim = globals()[damage](is_harmful)
+    total = victim * 1
+    total.sigmoid_()
+    print(float(victim.sum()))
+
+
+if __name__ == "__main__":
+    main()
