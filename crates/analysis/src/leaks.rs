@@ -10,7 +10,7 @@
 //!
 //! Driver memory that backs a framework pool is left out: it grows because the pool does, and the
 //! pool's own blocks say why. Without any step the only thing that can be said is which driver memory
-//! is alive after aclFinalize.
+//! is alive after aclFinalize; what a pool still holds then is alive because a script ended with tensors.
 
 use std::collections::BTreeMap;
 
@@ -263,8 +263,10 @@ impl Leaks {
         };
         let mut after_finalize = Vec::new();
         if driver == DriverVerdict::AfterFinalize {
-            let mut alive: Vec<&LiveBlock> =
-                situation.live_blocks().filter(|block| block.properties.pool == Pool::Hal && !block.shadow).collect();
+            let is_candidate = |block: &&LiveBlock| {
+                block.properties.pool == Pool::Hal && !block.shadow && !self.backing.backs_pool(block)
+            };
+            let mut alive: Vec<&LiveBlock> = situation.live_blocks().filter(is_candidate).collect();
             alive.sort_unstable_by_key(|block| block.allocation_id);
             let groups = group(&alive, &FxHashSet::default(), situation, names);
             after_finalize = groups.into_iter().map(|(_, group)| group).collect();

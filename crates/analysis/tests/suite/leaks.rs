@@ -223,6 +223,14 @@ fn driver_memory_without_steps_is_judged_after_finalize() {
 }
 
 #[test]
+fn a_script_that_ends_with_tensors_leaks_nothing() {
+    let mut dump = Dump::new();
+    dump.malloc("HAL", 0x20_0000, 2 << 20).malloc("PTA", 0x20_0000, 4096).system("ACL_FINI");
+    let report = leaks_of(&dump);
+    assert_eq!((report.driver, report.after_finalize.len()), (DriverVerdict::AfterFinalize, 0));
+}
+
+#[test]
 fn few_steps_say_what_they_can() {
     let mut dump = Dump::new();
     for step in 1..=3u64 {
