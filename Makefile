@@ -61,7 +61,8 @@ wheel: python $(VENV)/ready
 demo-torch: build standin torch-venv
 	scripts/standin-run $(RELEASE)/msmemscope -- $(TORCH_VENV)/bin/python examples/gpt.py
 
-test: test-fast test-torch
+# The wheels first: where there is no room for them, nothing else is begun.
+test: torch-venv test-fast test-torch
 
 # The tests run the release libraries inside C programs, on the stand-in device.
 test-fast: lint build standin test-python
@@ -77,7 +78,7 @@ torch-venv:
 	scripts/torch-venv $(TORCH_VENV)
 
 test-torch: python standin torch-venv
-	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest -q tests/torch
+	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest tests/torch
 
 test-versions: build standin
 	scripts/test-python-versions

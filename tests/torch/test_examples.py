@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from programs import run_example
+from programs import OUT_OF_MEMORY, run_example
 
 TRAINING = [
     ("mlp.py", "--optimizer", "sgd"), ("mlp.py", "--optimizer", "adam"), ("mlp.py", "--optimizer", "adamw"),
@@ -46,7 +46,7 @@ def test_inference_generates_what_the_cpu_generates():
 
 def test_out_of_memory_is_an_exception_and_the_program_goes_on():
     output, entries = run_example("out_of_memory.py", STANDIN_MEMORY_BYTES="2G")
-    assert "out of memory: NPU out of memory" in output
+    assert f"{OUT_OF_MEMORY}: NPU out of memory" in output
     assert "blocks 7 " in output
     refused = [entry for entry in entries if entry.kind == "alloc" and entry.result == 6]
     assert refused and all(entry.size > 256 << 20 for entry in refused)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from comparison import check
+from programs import IS_OLD
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -26,7 +27,13 @@ UNARY = {
     "clamp": lambda x: x.clamp(-0.5, 0.5), "pow": lambda x: x.pow(2), "square": torch.square,
     "isfinite": torch.isfinite, "logical_not": torch.logical_not, "log1p": lambda x: x.abs().log1p(),
     "hardtanh": F.hardtanh, "logsigmoid": F.logsigmoid, "isnan": torch.isnan, "trunc": torch.trunc,
-    "hardsigmoid": F.hardsigmoid, "expm1": torch.expm1, "atan": torch.atan,
+    "hardsigmoid": F.hardsigmoid, "expm1": torch.expm1, "atan": torch.atan, "celu": F.celu, "selu": F.selu,
+    "softshrink": F.softshrink, "hardshrink": F.hardshrink, "softsign": F.softsign, "relu6": F.relu6,
+    "threshold": lambda x: F.threshold(x, 0.1, 2), "xlogy": lambda x: torch.xlogy(x, x.abs() + 1),
+    "log2": lambda x: (x.abs() + 0.1).log2(), "asin": lambda x: (x * 0.2).asin(), "sinh": torch.sinh,
+    "nan_to_num": torch.nan_to_num, "in_place": lambda x: x.clone().add_(1).mul_(2).sub_(0.5).div_(3),
+    "to_float32": lambda x: x.float(), "to_float16": lambda x: x.half(), "to_bfloat16": lambda x: x.bfloat16(),
+    "to_integer": lambda x: x.to(torch.int32), "to_boolean": lambda x: x.bool(),
 }
 
 
@@ -35,17 +42,29 @@ UNARY = {
 def test_unary(name, dtype):
     check(UNARY[name], normal(5, 7, dtype=dtype))
     check(UNARY[name], normal(6, 5, dtype=dtype).t()[::2])
+    check(UNARY[name], normal(5, 1, dtype=dtype).expand(5, 3))
+    check(UNARY[name], normal(1, dtype=dtype)[0])
+    check(UNARY[name], normal(0, 3, dtype=dtype))
 
 
 DIFFERENTIABLE = [
     "exp", "tanh", "sigmoid", "relu", "gelu", "silu", "softplus", "leaky_relu", "elu", "hardswish",
-    "mish", "hardtanh", "logsigmoid", "hardsigmoid", "clamp", "pow",
+    "mish", "hardtanh", "logsigmoid", "hardsigmoid", "clamp", "pow", "celu", "selu", "softshrink", "hardshrink", "softsign",
+    "relu6", "threshold", "log", "sqrt",
 ]
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_unary_gradient(name):
-    check(UNARY[name], normal(4, 6, grad=True), backward=True)
+def test_unary_gradient(name, dtype):
+    check(UNARY[name], normal(4, 6, dtype=dtype, grad=True), backward=True)
+    check(UNARY[name], normal(6, 4, dtype=dtype).t().detach().requires_grad_(), backward=True)
+
+
+def test_gates_and_learned_slopes():
+    check(lambda x: F.glu(x, dim=1), normal(4, 6, 3, grad=True), backward=True)
+    check(F.prelu, normal(4, 6, 3, grad=True), normal(6, grad=True), backward=True)
+    check(F.prelu, normal(4, 6, grad=True), normal(1, grad=True), backward=True)
 
 
 BINARY = {
@@ -77,6 +96,18 @@ def test_whole_numbers(dtype):
     check(torch.gt, left, right)
     check(torch.sum, left)
     check(lambda a: a.to(torch.float32), left)
+    check(lambda a, b: torch.cat([a, b]).sort(dim=1), left, right)
+    check(lambda a, b: torch.where(a > b, a, b).cumsum(dim=0), left, right)
+    check(torch.bitwise_xor, left.t(), right.t())
+    check(lambda a: a[torch.tensor([2, 0], device=a.device), ::2], left)
+    check(lambda a: a.clamp(2, 5), left[::2, 1::2])
+
+
+@pytest.mark.skipif(IS_OLD, reason="torch_npu before 2.6 launches shifts by name, which the device does not compute")
+def test_shifts():
+    check(lambda a: a << 2, torch.arange(-5, 5))
+    check(lambda a: a >> 1, torch.arange(-5, 5, dtype=torch.int32))
+    check(lambda a, b: a << b, torch.arange(5), torch.arange(5))
 
 
 def test_large_whole_numbers_stay_exact():
@@ -103,8 +134,17 @@ REDUCTIONS = {
     "prod": lambda x: x.prod(dim=1), "logsumexp": lambda x: x.logsumexp(dim=1), "cumsum": lambda x: x.cumsum(dim=1),
     "softmax": lambda x: x.softmax(dim=-1), "softmax_first": lambda x: x.softmax(dim=0),
     "log_softmax": lambda x: x.log_softmax(dim=1), "var_mean": lambda x: torch.var_mean(x, dim=1),
-    "argmin": lambda x: x.argmin(),
+    "argmin": lambda x: x.argmin(), "median": lambda x: x.median(dim=1), "kth": lambda x: x.kthvalue(2, dim=1),
+    "extremes": lambda x: torch.aminmax(x), "extremes_dim": lambda x: torch.aminmax(x, dim=1),
+    "normalize": lambda x: F.normalize(x, dim=1), "cumprod": lambda x: x.cumprod(dim=1),
 }
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["sum", "sum_dim", "mean", "mean_dim", "max_dim", "norm", "softmax", "log_softmax", "var"])
+def test_reduction_in_low_precision(name, dtype):
+    check(REDUCTIONS[name], normal(3, 4, 5, dtype=dtype))
+    check(REDUCTIONS[name], normal(5, 4, 3, dtype=dtype).permute(2, 1, 0))
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -128,6 +168,9 @@ def test_matrix_products(dtype):
     check(torch.addmm, normal(4, dtype=dtype), normal(5, 6, dtype=dtype), normal(6, 4, dtype=dtype))
     check(torch.baddbmm, normal(3, 5, 4, dtype=dtype), normal(3, 5, 6, dtype=dtype), normal(3, 6, 4, dtype=dtype))
     check(torch.dot, normal(7, dtype=dtype), normal(7, dtype=dtype))
+    check(torch.addr, normal(5, 6, dtype=dtype), normal(5, dtype=dtype), normal(6, dtype=dtype))
+    check(lambda a, b: torch.einsum("bhqd,bhkd->bhqk", a, b), normal(2, 3, 4, 5, dtype=dtype),
+          normal(2, 3, 6, 5, dtype=dtype))
 
 
 def test_linear_gradient():
@@ -148,6 +191,20 @@ def test_convolution(options):
           backward=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_convolution_in_low_precision(dtype):
+    """The CPU rounds in between, the device does not: the result is that of float32, rounded once."""
+    batch, weight, seed = (normal(*shape, dtype=dtype) for shape in ((2, 4, 9, 8), (6, 4, 3, 3), (2, 6, 9, 8)))
+    results = {}
+    for device, kind in (("cpu", torch.float32), ("npu", dtype)):
+        x, w = (value.to(device, kind).detach().requires_grad_() for value in (batch, weight))
+        y = F.conv2d(x, w, padding=1)
+        y.backward(seed.to(device, kind))
+        results[device] = [value.detach().cpu().to(dtype) for value in (y, x.grad, w.grad)]
+    for actual, expected in zip(results["npu"], results["cpu"], strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
 def test_other_convolutions():
     check(lambda x, w: F.conv1d(x, w, padding=1), normal(2, 4, 9, grad=True), normal(6, 4, 3, grad=True), backward=True)
     check(lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1),
@@ -159,6 +216,14 @@ POOLS = {
     "average": lambda x: F.avg_pool2d(x, 2), "average_padded": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1),
     "average_uncounted": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=False),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, (3, 2)), "global": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "adaptive_max": lambda x: F.adaptive_max_pool2d(x, (4, 3)), "unfold": lambda x: F.unfold(x, 3, padding=1, stride=2),
+    "fold": lambda x: F.fold(F.unfold(x, 2), (8, 9), 2), "enlarge": lambda x: F.interpolate(x, scale_factor=2),
+    "enlarge_odd": lambda x: F.interpolate(x, size=(13, 20)), "shrink": lambda x: F.interpolate(x, scale_factor=0.5),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "bilinear_corners": lambda x: F.interpolate(x, size=(5, 12), mode="bilinear", align_corners=True),
+    "reflect": lambda x: F.pad(x, (1, 2, 3, 0), mode="reflect"),
+    "replicate": lambda x: F.pad(x, (1, 2, 3, 0), mode="replicate"),
+    "reflect_line": lambda x: F.pad(x[0], (2, 1), mode="reflect"),
 }
 
 
@@ -198,7 +263,10 @@ LOSSES = {
     "mse": F.mse_loss, "l1": F.l1_loss, "smooth_l1": F.smooth_l1_loss,
     "mse_sum": lambda x, y: F.mse_loss(x, y, reduction="sum"),
     "bce_logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
-    "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+    "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()), "huber": F.huber_loss,
+    "divergence": lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+    "divergence_logarithm": lambda x, y: F.kl_div(x, y, reduction="mean", log_target=True),
+    "soft_margin": lambda x, y: F.soft_margin_loss(x, y.sign()), "poisson": lambda x, y: F.poisson_nll_loss(x, y.abs()),
 }
 
 
@@ -238,6 +306,11 @@ def test_indexing():
         return x.index_add(0, i, torch.ones(3, 6, 4, device=x.device))
 
     check(put, x, rows)
+    check(lambda x: x.index_copy(0, torch.tensor([2, 4], device=x.device), x[:2] + 1), x)
+    check(lambda x, i: x.index_fill(1, i, 3.0), x, rows)
+    check(lambda x: torch.bincount(x, minlength=8), torch.tensor([1, 2, 2, 5]))
+    check(lambda x: torch.searchsorted(x, torch.tensor([0.3, 0.4, 0.5], device=x.device)), torch.tensor([0.1, 0.4, 0.6]))
+    check(lambda x: torch.bucketize(x, torch.tensor([0.3, 0.5], device=x.device), right=True), torch.tensor([0.1, 0.5]))
     check(lambda x, i: torch.zeros(5, 4, device=x.device).scatter(0, i, x), normal(2, 4), torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
     check(lambda x, i: torch.zeros(5, 4, device=x.device).scatter_add(0, i, x), normal(2, 4), torch.tensor([[0, 0, 2, 3], [0, 3, 2, 1]]))
 

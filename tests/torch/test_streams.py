@@ -4,6 +4,7 @@ import ctypes
 import threading
 
 import torch
+from programs import run_code
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -79,6 +80,50 @@ def test_a_block_in_use_by_another_stream_is_not_reused():
     del new
     again = [torch.empty(1 << 20, device="npu") for _ in range(2)]
     assert address in {tensor.data_ptr() for tensor in again}
+
+
+def test_a_copy_that_does_not_wait_arrives_later():
+    device = torch.ones(1000, device="npu")
+    host = torch.zeros(1000).pin_memory()
+    gate = Gate(torch.npu.current_stream())
+    host.copy_(device, non_blocking=True)
+    assert float(host.sum()) == 0
+    gate.open()
+    torch.npu.synchronize()
+    assert float(host.sum()) == 1000
+
+
+def test_streams_that_nobody_orders_race():
+    busy, other = torch.npu.Stream(), torch.npu.Stream()
+    x = torch.zeros(1000, device="npu")
+    gate = Gate(busy)
+    with torch.npu.stream(busy):
+        x += 1
+    with torch.npu.stream(other):
+        early = x.clone()
+    other.synchronize()
+    gate.open()
+    torch.npu.synchronize()
+    assert float(early.sum()) == 0 and float(x.sum()) == 1000
+
+
+def test_blocking_launches_leave_nothing_to_wait_for():
+    output, _ = run_code(
+        """
+        import torch, torch_npu
+        x = torch.ones(300, 300, device="npu")
+        side = torch.npu.Stream()
+        for _ in range(20):
+            y = x @ x
+            assert torch.npu.current_stream().query()
+            with torch.npu.stream(side):
+                z = y @ x
+            assert side.query()
+        print(float(z[0, 0]))
+        """,
+        ASCEND_LAUNCH_BLOCKING="1",
+    )
+    assert float(output) == 300 * 300
 
 
 def test_events_measure_time():

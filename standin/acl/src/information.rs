@@ -2,7 +2,7 @@
 
 use crate::error::INVALID_PARAMETER;
 use std::cell::Cell;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 
 const CUBE_CORES: i64 = 24;
 const VECTOR_CORES: i64 = 48;
@@ -51,6 +51,26 @@ unsafe extern "C" fn aclGetCannAttributeList(list: *mut *const i32, count: *mut 
         list.write(ATTRIBUTES.as_ptr());
         count.write(ATTRIBUTES.len());
     }
+    0
+}
+
+/// The release of CANN that the stand-in is like: the first one that could be asked.
+const RELEASE: &CStr = c"8.1.RC1";
+
+/// `aclCANNPackageVersion`: the release as text comes first; its parts, which follow, stay as they are.
+#[repr(C)]
+struct PackageVersion {
+    text: [c_char; 128],
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclsysGetCANNVersion(_package: i32, version: *mut PackageVersion) -> i32 {
+    if version.is_null() {
+        return INVALID_PARAMETER;
+    }
+    let bytes = RELEASE.to_bytes_with_nul();
+    // SAFETY: checked above; the text is longer than the release and writable by the contract of the C function.
+    unsafe { (&raw mut (*version).text).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     0
 }
 

@@ -32,6 +32,16 @@ impl Window {
         }
     }
 
+    /// Number of windows that fit into each dimension.
+    #[must_use]
+    pub fn count(&self, input: &[usize]) -> Vec<usize> {
+        let fit = |dimension: usize| {
+            let covered = self.dilation[dimension] * (self.kernel[dimension] - 1) + 1;
+            (input[dimension] + 2 * self.padding[dimension] - covered) / self.stride[dimension] + 1
+        };
+        (0..self.kernel.len()).map(fit).collect()
+    }
+
     /// Calls `visit(element of the window, window, input position)` wherever a window covers the input. Elements of the
     /// window, windows and positions are counted in row-major order.
     pub fn for_each(&self, input: &[usize], output: &[usize], mut visit: impl FnMut(usize, usize, usize)) {

@@ -12,6 +12,7 @@ pub mod normalization;
 pub mod pooling;
 pub mod random;
 pub mod reduction;
+pub mod resampling;
 mod tensor;
 
 pub use tensor::{DataType, Scalar, Tensor, Value, dense_strides};

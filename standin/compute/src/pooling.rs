@@ -4,7 +4,7 @@ use crate::convolution::Window;
 use crate::tensor::Tensor;
 
 /// The last two dimensions of a shape, and the number of planes before them.
-fn planes(tensor: &Tensor) -> (usize, [usize; 2]) {
+pub(crate) fn planes(tensor: &Tensor) -> (usize, [usize; 2]) {
     let rank = tensor.rank();
     (tensor.shape[..rank - 2].iter().product(), [tensor.shape[rank - 2], tensor.shape[rank - 1]])
 }
@@ -201,6 +201,58 @@ pub fn adaptive_average_pool_backward(gradient: &Tensor, output: &Tensor) {
     for_each_adaptive(space, windows, |place, position, elements| {
         for plane in 0..count {
             sums[plane * size + position] += gradients[plane * places + place] / elements as f64;
+        }
+    });
+    output.write(&sums);
+}
+
+/// The largest element of as many equal parts as the output has elements, and its position in the plane. The gradient
+/// is that of [`max_pool`].
+pub fn adaptive_max_pool(input: &Tensor, output: &Tensor, positions: &Tensor) {
+    let values = input.read::<f64>();
+    let (count, space) = planes(input);
+    let (_, windows) = planes(output);
+    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let mut best = vec![f64::NEG_INFINITY; count * places];
+    let mut found = vec![-1i64; count * places];
+    for_each_adaptive(space, windows, |place, position, _| {
+        for plane in 0..count {
+            let (value, target) = (values[plane * size + position], plane * places + place);
+            if !best[target].is_nan() && (found[target] < 0 || value > best[target] || value.is_nan()) {
+                best[target] = value;
+                found[target] = position as i64;
+            }
+        }
+    });
+    output.write(&best);
+    positions.write(&found);
+}
+
+/// Every window as a column: (batch, channels x elements of the window, windows).
+pub fn windows_to_columns(input: &Tensor, window: &Window, windows: [usize; 2], output: &Tensor) {
+    let values = input.read::<f64>();
+    let (count, space) = planes(input);
+    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let elements: usize = window.kernel.iter().product();
+    let mut columns = vec![0.0; output.len()];
+    window.for_each(&space, &windows, |element, place, position| {
+        for plane in 0..count {
+            columns[(plane * elements + element) * places + place] = values[plane * size + position];
+        }
+    });
+    output.write(&columns);
+}
+
+/// Sums columns where their windows overlap: the gradient of [`windows_to_columns`].
+pub fn columns_to_windows(columns: &Tensor, window: &Window, windows: [usize; 2], output: &Tensor) {
+    let values = columns.read::<f64>();
+    let (count, space) = planes(output);
+    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let elements: usize = window.kernel.iter().product();
+    let mut sums = vec![0.0; output.len()];
+    window.for_each(&space, &windows, |element, place, position| {
+        for plane in 0..count {
+            sums[plane * size + position] += values[(plane * elements + element) * places + place];
         }
     });
     output.write(&sums);

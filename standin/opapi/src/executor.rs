@@ -1,6 +1,6 @@
 //! Between the two phases of an operator: the executor holds the computation until it is given to a stream.
 
-use standin_support::{ProcessCell, number_from_environment};
+use standin_support::{ProcessCell, size_from_environment};
 use standin_truth::format::HOST_DEVICE;
 use standin_truth::{Kind, Record, TruthWriter};
 use std::collections::HashSet;
@@ -53,7 +53,7 @@ static STATE: ProcessCell<State> = ProcessCell::new();
 fn state() -> &'static State {
     STATE.get(|| State {
         log: TruthWriter::from_environment("opapi"),
-        workspace_bytes: number_from_environment("STANDIN_WORKSPACE_BYTES", 0),
+        workspace_bytes: size_from_environment("STANDIN_WORKSPACE_BYTES", 0),
         unknown: Unknown::from_environment(),
         said: Mutex::default(),
     })

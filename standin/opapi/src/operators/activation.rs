@@ -1,7 +1,7 @@
 //! Activation functions and their gradients.
 
 use crate::macros::operators;
-use standin_compute::elementwise::{Operand, erf, map, zip};
+use standin_compute::elementwise::{Operand, erf, map, zip, zip3};
 use standin_compute::reduction::{along, softmax, softmax_backward};
 use standin_compute::{Scalar, Tensor};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
@@ -81,6 +81,72 @@ fn hard_sigmoid(value: f64) -> f64 {
     (value + 3.0).clamp(0.0, 6.0) / 6.0
 }
 
+/// Nothing between `-width` and `width`, nearer to zero outside.
+fn soft_shrink(value: f64, width: f64) -> f64 {
+    if value > width {
+        value - width
+    } else if value < -width {
+        value + width
+    } else if value.is_nan() {
+        value
+    } else {
+        0.0
+    }
+}
+
+fn hard_shrink(value: f64, width: f64) -> f64 {
+    if (-width..=width).contains(&value) { 0.0 } else { value }
+}
+
+/// Both halves of a tensor along a dimension.
+fn halves(tensor: &Tensor, dimension: i64) -> [Tensor; 2] {
+    let dimension = tensor.dimension(dimension);
+    let size = tensor.shape[dimension] / 2;
+    [tensor.narrowed(dimension, 0, size), tensor.narrowed(dimension, size, size)]
+}
+
+/// The first half where the second half opens the gate.
+fn gated(input: &Tensor, dimension: i64, output: &Tensor) {
+    let [values, gates] = halves(input, dimension).map(Operand::from);
+    zip(&values, &gates, output, |value, gate| value * sigmoid(gate));
+}
+
+fn gated_backward(gradient: &Tensor, input: &Tensor, dimension: i64, output: &Tensor) {
+    let [values, gates] = halves(input, dimension).map(Operand::from);
+    let [to_values, to_gates] = halves(output, dimension);
+    let gradient = Operand::from(gradient.clone());
+    zip(&gradient, &gates, &to_values, |gradient, gate| gradient * sigmoid(gate));
+    zip3([&gradient, &values, &gates], &to_gates, |gradient, value, gate| {
+        gradient * value * sigmoid(gate) * (1.0 - sigmoid(gate))
+    });
+}
+
+/// Slopes below zero: one for all, or one per channel, which is the second dimension.
+fn slopes(weight: &Tensor, input: &Tensor) -> Tensor {
+    let rank = input.rank();
+    if weight.len() == 1 || rank < 2 {
+        return weight.view(vec![weight.len()], vec![1]);
+    }
+    let sizes: Vec<usize> = (0..rank).map(|dimension| if dimension == 1 { weight.len() } else { 1 }).collect();
+    let strides = standin_compute::dense_strides(&sizes);
+    weight.view(sizes, strides)
+}
+
+/// Gradients of a rectifier with learned slopes.
+fn learned_slope_backward(gradient: &Tensor, input: &Tensor, weight: &Tensor, to_input: &Tensor, to_weight: &Tensor) {
+    let slope = slopes(weight, input);
+    let operands = [gradient.clone(), input.clone(), slope.clone()].map(Operand::from);
+    zip3(operands.each_ref(), to_input, |gradient, input, slope| if input > 0.0 { gradient } else { gradient * slope });
+    let channels = weight.len();
+    let inner: usize = if channels == 1 { 1 } else { input.shape[2.min(input.rank())..].iter().product() };
+    let mut sums = vec![0.0; channels];
+    let pairs = gradient.read_as::<f64>(&input.shape).into_iter().zip(input.read::<f64>());
+    for (index, (gradient, input)) in pairs.enumerate() {
+        sums[index / inner.max(1) % channels] += if input > 0.0 { 0.0 } else { gradient * input };
+    }
+    to_weight.write(&sums);
+}
+
 /// `output = gradient * slope(input)`.
 fn with_slope(gradient: Tensor, input: Tensor, output: &Tensor, slope: impl Fn(f64) -> f64) {
     zip(&Operand::from(gradient), &Operand::from(input), output, |gradient, input| gradient * slope(input));
@@ -142,6 +208,27 @@ operators! {
             }
         })
     };
+    aclnnCelu(input: Tensor, alpha: Scalar, output: Tensor) =>
+        map(&input, &output, |value| elu(value, alpha.float(), 1.0, 1.0 / alpha.float()));
+    aclnnInplaceCelu(target: Tensor, alpha: Scalar) =>
+        map(&target.clone(), &target, |value| elu(value, alpha.float(), 1.0, 1.0 / alpha.float()));
+    aclnnSoftshrink(input: Tensor, width: Scalar, output: Tensor) =>
+        map(&input, &output, |value| soft_shrink(value, width.float()));
+    aclnnSoftshrinkBackward(gradient: Tensor, input: Tensor, width: Scalar, output: Tensor) =>
+        with_slope(gradient, input, &output, |value| if value.abs() <= width.float() { 0.0 } else { 1.0 });
+    aclnnHardshrink(input: Tensor, width: Scalar, output: Tensor) =>
+        map(&input, &output, |value| hard_shrink(value, width.float()));
+    aclnnHardshrinkBackward(gradient: Tensor, input: Tensor, width: Scalar, output: Tensor) =>
+        with_slope(gradient, input, &output, |value| if value.abs() <= width.float() { 0.0 } else { 1.0 });
+    aclnnGlu(input: Tensor, dimension: i64, output: Tensor) => gated(&input, dimension, &output);
+    aclnnGluBackward(gradient: Tensor, input: Tensor, dimension: i64, output: Tensor) =>
+        gated_backward(&gradient, &input, dimension, &output);
+    aclnnPrelu(input: Tensor, weight: Tensor, output: Tensor) => {
+        let slope = slopes(&weight, &input);
+        zip(&input.into(), &slope.into(), &output, |value, slope| if value > 0.0 { value } else { value * slope })
+    };
+    aclnnPreluBackward(gradient: Tensor, input: Tensor, weight: Tensor, to_input: Tensor, to_weight: Tensor) =>
+        learned_slope_backward(&gradient, &input, &weight, &to_input, &to_weight);
     aclnnSoftplus(input: Tensor, beta: Scalar, threshold: Scalar, output: Tensor) =>
         map(&input, &output, |value| {
             let scaled = value * beta.float();

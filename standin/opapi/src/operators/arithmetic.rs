@@ -182,6 +182,20 @@ fn bitwise_xor(left: &Operand, right: &Operand, output: &Tensor) {
     zip_either(left, right, output, |left, _| left, |left, right| left ^ right);
 }
 
+fn left_shift(left: &Operand, right: &Operand, output: &Tensor) {
+    let shift = |left: i64, right: i64| if (0..64).contains(&right) { left.wrapping_shl(right as u32) } else { 0 };
+    zip_either(left, right, output, |left, _| left, shift);
+}
+
+fn right_shift(left: &Operand, right: &Operand, output: &Tensor) {
+    zip_either(left, right, output, |left, _| left, |left, right| left >> right.clamp(0, 63));
+}
+
+/// `left * ln(right)`, zero where `left` is.
+fn times_logarithm(left: &Operand, right: &Operand, output: &Tensor) {
+    zip(left, right, output, |left, right| if left == 0.0 && !right.is_nan() { 0.0 } else { left * right.ln() });
+}
+
 of_two_tensors! {
     aclnnMul(multiply);
     aclnnDiv(divide);
@@ -197,6 +211,9 @@ of_two_tensors! {
     aclnnBitwiseXorTensor(bitwise_xor);
     aclnnClampMinTensor(maximum);
     aclnnClampMaxTensor(minimum);
+    aclnnLeftShift(left_shift);
+    aclnnRightShift(right_shift);
+    aclnnXLogYTensor(times_logarithm);
 }
 
 of_tensor_and_scalar! {
@@ -209,6 +226,8 @@ of_tensor_and_scalar! {
     aclnnBitwiseAndScalar(bitwise_and);
     aclnnBitwiseOrScalar(bitwise_or);
     aclnnBitwiseXorScalar(bitwise_xor);
+    aclnnLeftShifts(left_shift);
+    aclnnXLogYScalarOther(times_logarithm);
 }
 
 in_place_with_tensor! {
@@ -270,6 +289,8 @@ operators! {
         power(&base.into(), &exponent.into(), &output);
     aclnnRemainderScalarTensor(left: Scalar, right: Tensor, output: Tensor) =>
         remainder_operands(&left.into(), &right.into(), &output);
+    aclnnXLogYScalarSelf(left: Scalar, right: Tensor, output: Tensor) =>
+        times_logarithm(&left.into(), &right.into(), &output);
     aclnnClampTensor(input: Tensor, low: Option<Tensor>, high: Option<Tensor>, output: Tensor) => {
         let low = low.map_or(Operand::Scalar(Scalar::Float(f64::NEG_INFINITY)), Operand::from);
         let high = high.map_or(Operand::Scalar(Scalar::Float(f64::INFINITY)), Operand::from);

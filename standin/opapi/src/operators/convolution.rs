@@ -4,8 +4,9 @@ use crate::macros::operators;
 use standin_compute::Tensor;
 use standin_compute::convolution::{Window, backward, forward};
 use standin_compute::pooling::{
-    Divisor, adaptive_average_pool, adaptive_average_pool_backward, average_pool, average_pool_backward, max_pool,
-    max_pool_backward, max_pool_with_mask, max_pool_with_mask_backward,
+    Divisor, adaptive_average_pool, adaptive_average_pool_backward, adaptive_max_pool, average_pool,
+    average_pool_backward, columns_to_windows, max_pool, max_pool_backward, max_pool_with_mask,
+    max_pool_with_mask_backward, windows_to_columns,
 };
 
 /// The windows of a convolution, from its weight.
@@ -17,6 +18,12 @@ fn convolution_window(weight: &Tensor, stride: &[i64], padding: &[i64], dilation
 fn pooling_window(kernel: &[i64], stride: &[i64], padding: &[i64], dilation: &[i64]) -> Window {
     let sizes: Vec<usize> = (0..2).map(|index| *kernel.get(index).unwrap_or(&kernel[0]) as usize).collect();
     Window::new(&sizes, if stride.is_empty() { kernel } else { stride }, padding, dilation)
+}
+
+/// How many windows cover the last two dimensions.
+fn window_counts(window: &Window, tensor: &Tensor) -> [usize; 2] {
+    let counts = window.count(&tensor.shape[tensor.rank() - 2..]);
+    [counts[0], counts[1]]
 }
 
 operators! {
@@ -72,4 +79,21 @@ operators! {
     aclnnAdaptiveAvgPool2d(input: Tensor, _size: Vec<i64>, output: Tensor) => adaptive_average_pool(&input, &output);
     aclnnAdaptiveAvgPool2dBackward(gradient: Tensor, _input: Tensor, output: Tensor) =>
         adaptive_average_pool_backward(&gradient, &output);
+    aclnnAdaptiveMaxPool2d(input: Tensor, _size: Vec<i64>, output: Tensor, positions: Tensor) =>
+        adaptive_max_pool(&input, &output, &positions);
+    aclnnAdaptiveMaxPool2dBackward(gradient: Tensor, _input: Tensor, positions: Tensor, output: Tensor) =>
+        max_pool_backward(&gradient, &positions, &output);
+    aclnnIm2col(
+        input: Tensor, kernel: Vec<i64>, dilation: Vec<i64>, padding: Vec<i64>, stride: Vec<i64>, output: Tensor,
+    ) => {
+        let window = pooling_window(&kernel, &stride, &padding, &dilation);
+        windows_to_columns(&input, &window, window_counts(&window, &input), &output)
+    };
+    aclnnIm2colBackward(
+        columns: Tensor, _size: Vec<i64>, kernel: Vec<i64>, dilation: Vec<i64>, padding: Vec<i64>, stride: Vec<i64>,
+        output: Tensor,
+    ) => {
+        let window = pooling_window(&kernel, &stride, &padding, &dilation);
+        columns_to_windows(&columns, &window, window_counts(&window, &output), &output)
+    };
 }

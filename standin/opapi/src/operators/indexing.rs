@@ -31,6 +31,49 @@ fn index_add(input: &Tensor, dimension: i64, index: &Tensor, source: &Tensor, fa
     }
 }
 
+/// `output` with the slices of these indices set to one value.
+fn index_fill(output: &Tensor, dimension: i64, indices: &[i64], value: Scalar) {
+    let dimension = output.dimension(dimension);
+    for index in indices {
+        let index = if *index < 0 { *index + output.shape[dimension] as i64 } else { *index };
+        output.narrowed(dimension, index as usize, 1).fill(value);
+    }
+}
+
+/// `output` with the slices of these indices replaced by those of `source`.
+fn index_copy(output: &Tensor, dimension: i64, indices: &Tensor, source: &Tensor) {
+    let dimension = output.dimension(dimension);
+    for (place, index) in indices.read::<i64>().into_iter().enumerate() {
+        copy(&source.narrowed(dimension, place, 1), &output.narrowed(dimension, index as usize, 1));
+    }
+}
+
+/// How often every number occurs, or the sum of its weights.
+fn count_numbers(input: &Tensor, weights: Option<&Tensor>, output: &Tensor) {
+    let mut sums = vec![0.0; output.len()];
+    let weights = weights.filter(|weights| !weights.is_empty()).map(Tensor::read::<f64>);
+    for (place, number) in input.read::<i64>().into_iter().enumerate() {
+        sums[number as usize] += weights.as_ref().map_or(1.0, |weights| weights[place]);
+    }
+    output.write(&sums);
+}
+
+/// Where numbers would have to be inserted into lines that are sorted already, or whose order is given.
+fn find_places(sorted: &Tensor, numbers: &[f64], behind_equals: bool, order: Option<&Tensor>, output: &Tensor) {
+    let length = sorted.shape.last().copied().unwrap_or(1);
+    let values = sorted.read::<f64>();
+    let order = order.map(Tensor::read::<i64>);
+    let per_line = if sorted.rank() == 1 { numbers.len() } else { numbers.len() / (values.len() / length).max(1) };
+    let find = |(place, number): (usize, &f64)| {
+        let start = if sorted.rank() == 1 { 0 } else { place / per_line.max(1) * length };
+        let at =
+            |index: usize| order.as_ref().map_or(values[start + index], |o| values[start + o[start + index] as usize]);
+        let is_before = |index: &usize| if behind_equals { at(*index) <= *number } else { at(*index) < *number };
+        (0..length).collect::<Vec<_>>().partition_point(is_before) as i64
+    };
+    output.write(&numbers.iter().enumerate().map(find).collect::<Vec<_>>());
+}
+
 /// `output` = 1 where the position along a dimension equals the index, else 0 (or other values given).
 fn one_hot(index: &Tensor, on: &Tensor, off: &Tensor, axis: i64, output: &Tensor) {
     let axis = output.dimension(axis);
@@ -74,6 +117,32 @@ operators! {
     aclnnIndexAdd(
         input: Tensor, dimension: i64, indices: Tensor, source: Tensor, factor: Scalar, output: Tensor,
     ) => index_add(&input, dimension, &indices, &source, factor.float(), &output);
+    aclnnIndexCopy(input: Tensor, dimension: i64, indices: Tensor, source: Tensor, output: Tensor) => {
+        copy(&input, &output);
+        index_copy(&output, dimension, &indices, &source)
+    };
+    aclnnInplaceIndexCopy(target: Tensor, dimension: i64, indices: Tensor, source: Tensor) =>
+        index_copy(&target, dimension, &indices, &source);
+    aclnnIndexFill(input: Tensor, dimension: i64, indices: Tensor, value: Scalar, output: Tensor) => {
+        copy(&input, &output);
+        index_fill(&output, dimension, &indices.read::<i64>(), value)
+    };
+    aclnnInplaceIndexFill(target: Tensor, dimension: i64, indices: Tensor, value: Scalar) =>
+        index_fill(&target, dimension, &indices.read::<i64>(), value);
+    aclnnIndexFillTensor(input: Tensor, dimension: i64, indices: Vec<i64>, value: Scalar, output: Tensor) => {
+        copy(&input, &output);
+        index_fill(&output, dimension, &indices, value)
+    };
+    aclnnInplaceIndexFillTensor(target: Tensor, dimension: i64, indices: Vec<i64>, value: Scalar) =>
+        index_fill(&target, dimension, &indices, value);
+    aclnnBincount(input: Tensor, weights: Option<Tensor>, _shortest: i64, output: Tensor) =>
+        count_numbers(&input, weights.as_ref(), &output);
+    aclnnSearchSorted(
+        sorted: Tensor, numbers: Tensor, _narrow: bool, behind_equals: bool, order: Option<Tensor>, output: Tensor,
+    ) => find_places(&sorted, &numbers.read::<f64>(), behind_equals, order.as_ref(), &output);
+    aclnnSearchSorteds(
+        sorted: Tensor, number: Scalar, _narrow: bool, behind_equals: bool, order: Option<Tensor>, output: Tensor,
+    ) => find_places(&sorted, &[number.float()], behind_equals, order.as_ref(), &output);
     aclnnScatter(
         input: Tensor, dimension: i64, indices: Tensor, source: Tensor, meeting: i64, output: Tensor,
     ) => scatter(&input, dimension, &indices, source_of(&source), Meeting::from_number(meeting), &output);

@@ -58,6 +58,17 @@ fn cross_entropy(probability: f64, target: f64) -> f64 {
     -(target * probability.ln().max(-100.0) + (1.0 - target) * (1.0 - probability).ln().max(-100.0))
 }
 
+/// Divergence of a logarithm of a likelihood from a target, which may be a logarithm too.
+fn divergence(input: f64, target: f64, logarithm: bool) -> f64 {
+    if logarithm {
+        target.exp() * (target - input)
+    } else if target > 0.0 {
+        target * (target.ln() - input)
+    } else {
+        0.0
+    }
+}
+
 /// Classes of a likelihood tensor: batch entries, classes, positions of each entry.
 fn classes(input: &Tensor) -> (usize, usize, usize) {
     match input.shape.as_slice() {
@@ -164,6 +175,30 @@ operators! {
     ) => pointwise_backward(&gradient, [&input, &target], reduction, &output, |input, target| {
         smooth_slope(input - target, width.into())
     });
+    aclnnKlDiv(input: Tensor, target: Tensor, reduction: i64, logarithm: bool, output: Tensor) =>
+        pointwise(&input, &target, reduction, &output, |input, target| divergence(input, target, logarithm));
+    aclnnKlDivBackward(
+        gradient: Tensor, input: Tensor, target: Tensor, reduction: i64, logarithm: bool, output: Tensor,
+    ) => pointwise_backward(&gradient, [&input, &target], reduction, &output, |_, target| {
+        -(if logarithm { target.exp() } else { target.max(0.0) })
+    });
+    aclnnKlDivTargetBackward(
+        gradient: Tensor, input: Tensor, target: Tensor, reduction: i64, logarithm: bool, output: Tensor,
+    ) => pointwise_backward(&gradient, [&input, &target], reduction, &output, |input, target| {
+        if logarithm {
+            target.exp() * (target + 1.0 - input)
+        } else if target > 0.0 {
+            target.ln() + 1.0 - input
+        } else {
+            0.0
+        }
+    });
+    aclnnSoftMarginLoss(input: Tensor, target: Tensor, reduction: i64, output: Tensor) =>
+        pointwise(&input, &target, reduction, &output, |input, target| (-target * input).exp().ln_1p());
+    aclnnSoftMarginLossBackward(gradient: Tensor, input: Tensor, target: Tensor, reduction: i64, output: Tensor) =>
+        pointwise_backward(&gradient, [&input, &target], reduction, &output, |input, target| {
+            -target * sigmoid(-target * input)
+        });
     aclnnBinaryCrossEntropy(
         input: Tensor, target: Tensor, weight: Option<Tensor>, reduction: i64, output: Tensor,
     ) => {

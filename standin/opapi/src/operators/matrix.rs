@@ -15,7 +15,19 @@ fn add_sum_of_products(addend: &Tensor, left: &Tensor, right: &Tensor, beta: f64
     output.write(&values);
 }
 
+/// `output = beta * addend + alpha * left * right` for a column and a row.
+fn add_outer_product(addend: &Tensor, left: &Tensor, right: &Tensor, beta: f64, alpha: f64, output: &Tensor) {
+    let column = left.view(vec![left.len(), 1], vec![left.strides[0], 0]);
+    let row = right.view(vec![1, right.len()], vec![0, right.strides[0]]);
+    multiply_add(addend, &column, &row, beta, alpha, output);
+}
+
 operators! {
+    aclnnAddr(
+        addend: Tensor, left: Tensor, right: Tensor, beta: Scalar, alpha: Scalar, output: Tensor,
+    ) => add_outer_product(&addend, &left, &right, beta.float(), alpha.float(), &output);
+    aclnnInplaceAddr(target: Tensor, left: Tensor, right: Tensor, beta: Scalar, alpha: Scalar) =>
+        add_outer_product(&target.clone(), &left, &right, beta.float(), alpha.float(), &target);
     aclnnMm(left: Tensor, right: Tensor, output: Tensor, _precision: i8) => multiply(&left, &right, &output);
     aclnnMatmul(left: Tensor, right: Tensor, output: Tensor, _precision: i8) => multiply(&left, &right, &output);
     aclnnBatchMatMul(left: Tensor, right: Tensor, output: Tensor, _precision: i8) => multiply(&left, &right, &output);

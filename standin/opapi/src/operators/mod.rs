@@ -14,5 +14,6 @@ mod normalization;
 mod optimizer;
 mod random;
 mod reduction;
+mod resampling;
 mod sized;
 mod unary;

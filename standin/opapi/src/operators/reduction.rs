@@ -2,7 +2,7 @@
 
 use crate::macros::operators;
 use standin_compute::elementwise::copy;
-use standin_compute::reduction::{best_of, mean, norm, reduce, reduce_either, scan, variance};
+use standin_compute::reduction::{best_of, groups, mean, norm, reduce, reduce_either, scan, variance};
 use standin_compute::{Scalar, Tensor};
 
 fn sum(input: &Tensor, dimensions: &[i64], output: &Tensor) {
@@ -37,7 +37,50 @@ fn logarithm_of_sum(group: &[f64]) -> f64 {
     group.iter().map(|value| (value - largest).exp()).sum::<f64>().ln() + largest
 }
 
+/// The element of every line that is number `rank(length)` in ascending order, and where it is.
+fn in_order(
+    input: &Tensor,
+    dimensions: &[i64],
+    rank: impl Fn(usize) -> usize,
+    values: &Tensor,
+    positions: Option<&Tensor>,
+) {
+    let (elements, length) = groups::<f64>(input, dimensions);
+    let find = |line: &[f64]| {
+        let mut places: Vec<usize> = (0..line.len()).collect();
+        places.sort_by(|left, right| line[*left].total_cmp(&line[*right]));
+        let nan = line.iter().position(|value| value.is_nan());
+        let place = nan.unwrap_or_else(|| places[rank(length)]);
+        (line[place], place as i64)
+    };
+    let found: Vec<(f64, i64)> = elements.chunks(length.max(1)).map(find).collect();
+    values.write(&found.iter().map(|(value, _)| *value).collect::<Vec<_>>());
+    if let Some(positions) = positions {
+        positions.write(&found.iter().map(|(_, place)| *place).collect::<Vec<_>>());
+    }
+}
+
+/// The lower of the two in the middle.
+fn middle(length: usize) -> usize {
+    length.saturating_sub(1) / 2
+}
+
+fn extremes(input: &Tensor, dimensions: &[i64], smallest: &Tensor, largest: &Tensor) {
+    best_of(input, dimensions, Some(smallest), None, |a, b| a < b);
+    best_of(input, dimensions, Some(largest), None, |a, b| a > b);
+}
+
 operators! {
+    aclnnAminmax(input: Tensor, dimensions: Vec<i64>, _keep: bool, smallest: Tensor, largest: Tensor) =>
+        extremes(&input, &dimensions, &smallest, &largest);
+    aclnnAminmaxAll(input: Tensor, smallest: Tensor, largest: Tensor) => extremes(&input, &[], &smallest, &largest);
+    aclnnAminmaxDim(input: Tensor, dimension: i64, _keep: bool, smallest: Tensor, largest: Tensor) =>
+        extremes(&input, &[dimension], &smallest, &largest);
+    aclnnMedian(input: Tensor, output: Tensor) => in_order(&input, &[], middle, &output, None);
+    aclnnMedianDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
+        in_order(&input, &[dimension], middle, &values, Some(&positions));
+    aclnnKthvalue(input: Tensor, number: i64, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
+        in_order(&input, &[dimension], |_| number as usize - 1, &values, Some(&positions));
     aclnnReduceSum(input: Tensor, dimensions: Vec<i64>, _keep: bool, _data_type: i32, output: Tensor) =>
         sum(&input, &dimensions, &output);
     aclnnReduceNansum(input: Tensor, dimensions: Vec<i64>, _keep: bool, _data_type: i32, output: Tensor) =>
