@@ -19,7 +19,7 @@ VENV := target/venv
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
 	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
-	@echo "make demo-torch    the same with torch_npu: train a small transformer"
+	@echo "make demo-torch    the same with torch_npu: train a small transformer that keeps too much"
 	@echo "make test          everything below"
 	@echo "make test-fast     formatting, lints, Rust and C tests"
 	@echo "make test-torch    the real torch_npu on the stand-in device"
@@ -59,7 +59,9 @@ wheel: python $(VENV)/ready
 	$(VENV)/bin/maturin build --release --out dist
 
 demo-torch: build standin torch-venv
-	scripts/standin-run $(RELEASE)/msmemscope -- $(TORCH_VENV)/bin/python examples/gpt.py
+	@rm -rf target/demo-torch
+	$(RELEASE)/msmemscope standin -- $(RELEASE)/msmemscope --output=target/demo-torch -- \
+		$(TORCH_VENV)/bin/python examples/gpt.py --leak
 
 # The wheels first: where there is no room for them, nothing else is begun.
 test: torch-venv test-fast test-torch

@@ -1,8 +1,14 @@
 """What the examples share: command line, device, and the text they learn."""
 
 import argparse
+import contextlib
 
 import torch
+
+try:
+    import mstx  # Comes with CANN and with the stand-in device.
+except ImportError:
+    mstx = None
 
 TEXT = (
     "a program that trains a network takes memory for weights, for gradients, for the state of its optimizer and for "
@@ -33,6 +39,17 @@ def encode(text):
     """The text as numbers, and how many different ones there are."""
     letters = sorted(set(text))
     return torch.tensor([letters.index(letter) for letter in text]), len(letters)
+
+
+@contextlib.contextmanager
+def marked_step():
+    """Tells tools that listen where a step begins and ends, by a range whose name they know."""
+    number = mstx.range_start("step start") if mstx else 0
+    try:
+        yield
+    finally:
+        if mstx:
+            mstx.range_end(number)
 
 
 def report(step, loss):

@@ -118,9 +118,8 @@ def assert_statistics_agree(rows):
     for row in rows:
         if row["Event"] in ("MALLOC", "FREE") and row["Event Type"] == "PTA":
             last = attributes(row)
-        elif row["Event"] == "MSTX":
-            allocated, reserved = re.search(r"allocated (\d+) reserved (\d+)", row["Name"]).groups()
-            assert (last["used"], last["total"]) == (allocated, reserved)
+        elif found := re.search(r"allocated (\d+) reserved (\d+)", row["Name"]):
+            assert (last["used"], last["total"]) == found.groups()
             checked += 1
     return checked
 

@@ -5,7 +5,9 @@
 
 mod analyzing;
 mod availability;
+mod card_memory;
 mod comparing;
+mod device_management;
 mod doctor;
 mod environment;
 mod finishing;

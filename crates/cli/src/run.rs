@@ -8,6 +8,7 @@ use msmemscope_config::{Recording, Settings, SettingsChange};
 use msmemscope_output::insight;
 
 use crate::availability::needs_python_half;
+use crate::card_memory::CardWatch;
 use crate::finishing::finish_all;
 use crate::libraries::{self, RECORDER};
 use crate::preload::PreloadPath;
@@ -52,9 +53,10 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
             return Ok(error.status);
         }
     };
+    let cards = CardWatch::start();
     let end = wait_for_job(&job, &signals);
     signals.open(farewell(&recording.settings, terminal));
-    let all_ended = finish_run(&recording, terminal);
+    let all_ended = finish_run(&recording, &cards, terminal);
     if all_ended {
         drop(preload)
     } else {
@@ -101,10 +103,15 @@ fn farewell(settings: &Settings, terminal: &Terminal) -> CString {
 
 /// Writes the results of every process of the run that has ended and names those still running.
 /// Returns whether none is.
-fn finish_run(recording: &Recording, terminal: &Terminal) -> bool {
+fn finish_run(recording: &Recording, cards: &CardWatch, terminal: &Terminal) -> bool {
     let output = &recording.settings.output;
     let (running, ended): (Vec<_>, Vec<_>) =
         recordings_of_run(output, recording.run_id).into_iter().partition(RecordingDirectory::is_running);
+    for process in &ended {
+        if let Err(message) = cards.add_to(process) {
+            terminal.warning(format!("memory of the whole card is not told: {message}"));
+        }
+    }
     let reports = finish_all(&ended, &SettingsChange::default(), terminal);
     if !reports.is_empty() {
         terminal.block(&summary::render(&reports));

@@ -13,9 +13,11 @@ pub mod layout;
 pub mod reader;
 pub mod writer;
 
+mod appendix;
 mod definitions;
 mod merge;
 
+pub use appendix::append_facts;
 pub use definitions::{Definitions, Module, PythonCode};
 pub use merge::RecordStream;
 pub use reader::{Completeness, Damage, Trace, TraceError};

@@ -228,7 +228,7 @@ fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_le_bytes([bytes[offset], bytes[offset + 1]])
 }
 
-fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from(u16_at(bytes, offset)) | u32::from(u16_at(bytes, offset + 2)) << 16
 }
 
@@ -236,7 +236,7 @@ fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }
 
-fn check_header(header: &[u8]) -> Result<(), TraceError> {
+pub(crate) fn check_header(header: &[u8]) -> Result<(), TraceError> {
     let magic_bytes = header.len().min(layout::FILE_MAGIC.len());
     if header[..magic_bytes] != layout::FILE_MAGIC[..magic_bytes] || header.is_empty() {
         return Err(TraceError::NotATrace);
