@@ -45,7 +45,7 @@ runpy.run_path(script, run_name="__main__")
 def run_recorded(directory, arguments, *options, **variables):
     """Runs a Python program with the tool in front; returns how it went, and the device's own log."""
     log, output = directory / "log", directory / "output"
-    log.mkdir()
+    log.mkdir(parents=True)
     environment = {**os.environ, "STANDIN_LOG": str(log), **variables}
     command = [PROGRAM, "-o", output, *options, "--", sys.executable, *arguments]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -215,3 +215,14 @@ def test_out_of_memory_names_the_line_that_asked(tmp_path):
     assert f"out_of_memory.py:{line}" in result.stderr
     rows = rows_of(tmp_path, 0)
     assert recorded(rows, "HAL") == expected([entry for entry in entries if entry.device == 0], DRIVER)
+
+
+def test_the_leak_of_the_demo_is_found_at_its_line(tmp_path):
+    result, _ = run_recorded(tmp_path, [str(EXAMPLES / "gpt.py"), "--leak", "--steps", "6"])
+    line = next(
+        number for number, text in enumerate((EXAMPLES / "gpt.py").read_text().splitlines(), 1) if "= model(" in text
+    )
+    assert "Detected memory leaks on device 0" in result.stderr
+    assert f"gpt.py:{line} main" in result.stderr
+    clean, _ = run_recorded(tmp_path / "clean", [str(EXAMPLES / "gpt.py"), "--steps", "6"])
+    assert "No leaks found in 6 steps." in clean.stderr

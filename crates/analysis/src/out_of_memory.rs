@@ -152,9 +152,28 @@ impl OutOfMemoryReport {
 /// Whole-card memory as last told.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CardState {
-    pub(crate) used_bytes: u64,
-    pub(crate) process_bytes: u64,
+    used_bytes: u64,
+    process_bytes: u64,
+    /// What others held then. They hold it still when the process has grown since.
+    pub(crate) others_bytes: u64,
     pub(crate) total_bytes: u64,
+}
+
+impl CardState {
+    /// Somebody looked at the card. What the process had from the driver then counts as its own, even if
+    /// the card does not know the process by its number, as in containers.
+    fn told(&mut self, used_bytes: u64, process_bytes: u64, from_driver_bytes: u64) {
+        if (self.used_bytes, self.process_bytes) != (used_bytes, process_bytes) {
+            self.others_bytes = used_bytes.saturating_sub(process_bytes.max(from_driver_bytes));
+        }
+        (self.used_bytes, self.process_bytes) = (used_bytes, process_bytes);
+    }
+
+    /// Bytes in use when the process holds so many.
+    pub(crate) fn used_bytes_now(&self, from_driver_bytes: u64) -> u64 {
+        let used_bytes = self.others_bytes + self.process_bytes.max(from_driver_bytes);
+        if self.total_bytes > 0 { used_bytes.min(self.total_bytes) } else { used_bytes }
+    }
 }
 
 /// Failures that follow each other closely: an allocator that frees what it can and tries again.
@@ -200,8 +219,7 @@ impl OutOfMemory {
         }
         self.uses_created_memory |= block.properties.interface == AllocationInterface::Create;
         if let Some(card) = said.card {
-            let state = self.cards.entry(device);
-            (state.process_bytes, state.used_bytes) = (card.process_bytes, card.device_bytes);
+            self.cards.entry(device).told(card.device_bytes, card.process_bytes, said.used_bytes);
         }
         for failure in self.report.details.iter_mut().rev().take_while(|failure| !failure.recovered) {
             failure.recovered |= failure.device == device
@@ -214,8 +232,9 @@ impl OutOfMemory {
     pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, leaks: Option<&Leaks>, names: &dyn Names) {
         match event.kind {
             EventKind::CardSample { used_bytes, process_bytes, total_bytes } => {
+                let from_driver_bytes = self.pools.get((event.device, Pool::Hal)).map_or(0, |(used, _)| *used);
                 let state = self.cards.entry(event.device);
-                (state.used_bytes, state.process_bytes) = (used_bytes, process_bytes);
+                state.told(used_bytes, process_bytes, from_driver_bytes);
                 state.total_bytes = if total_bytes > 0 { total_bytes } else { state.total_bytes };
             }
             EventKind::AllocationFailed { interface, size_bytes, flag, error: OUT_OF_MEMORY } => {

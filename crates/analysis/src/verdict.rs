@@ -59,7 +59,7 @@ impl AllocatorSettings {
 pub(crate) fn judge(failure: &mut Failure, card: Option<CardState>, settings: &AllocatorSettings) {
     let requested = failure.requested_bytes;
     let idle: u64 = failure.pools.iter().map(PoolThen::idle_bytes).sum();
-    let others = card.map_or(0, |card| card.used_bytes.saturating_sub(card.process_bytes.max(failure.process_bytes)));
+    let others = card.map_or(0, |card| card.others_bytes);
     let leaked = failure.leaked_bytes;
     describe(failure, card, others);
     failure.verdict = if leaked >= requested && leaked > 0 {
@@ -88,7 +88,7 @@ fn describe(failure: &mut Failure, card: Option<CardState>, others: u64) {
         failure.explanation.push(format!(
             "The card has {}, {} of it in use, {} by other processes or the system.",
             bytes(card.total_bytes),
-            bytes(card.used_bytes),
+            bytes(card.used_bytes_now(failure.process_bytes)),
             bytes(others)
         ));
     }

@@ -59,8 +59,8 @@ pub struct DeviceManagement {
 impl DeviceManagement {
     /// Loads the library and finds all devices; nothing where there is no driver.
     pub fn load() -> Option<Self> {
-        // SAFETY: plain library loading; the library stays loaded.
         let library = LIBRARIES.iter().find_map(|name| {
+            // SAFETY: plain library loading; the library stays loaded.
             let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
             (!library.is_null()).then_some(library)
         })?;

@@ -1,6 +1,7 @@
 //! The whole tool as users meet it: the release program, the recorder and C programs on the stand-in device.
 
 mod by_hand;
+mod card_memory;
 mod exact;
 mod findings;
 mod hostile;

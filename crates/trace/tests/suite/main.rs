@@ -1,5 +1,6 @@
 //! Tests of the trace file from the outside: what is written is what is read, whatever happens to the file.
 
+mod appendix;
 mod facts;
 mod order;
 mod recovery;
