@@ -89,6 +89,7 @@ test-versions: build standin
 bench: build
 	python3 bench/run.py
 	python3 bench/analysis.py
+	python3 bench/watch.py
 
 test-python: python standin $(VENV)/ready
 	$(VENV)/bin/ruff check python tests/python

@@ -3,7 +3,7 @@
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use msmemscope_analysis::compare::{Comparison, Level, SharedNames, compare, profile, write_csv};
+use msmemscope_analysis::compare::{Comparison, Level, SharedNames, compare, profile, write_csv, write_html};
 use msmemscope_analysis::text;
 use msmemscope_config::{LevelSet, Settings};
 use msmemscope_output::files::{FILE_MODE, create_directories, create_new, local_timestamp, now_seconds};
@@ -15,8 +15,16 @@ use crate::{Outcome, print};
 /// How often another second is tried for the name of the result.
 const NAME_ATTEMPTS: i64 = 60;
 
+/// How the result is wanted.
+pub struct Wanted {
+    /// Print JSON instead of text.
+    pub as_json: bool,
+    /// Write a page, too.
+    pub as_html: bool,
+}
+
 /// Compares two inputs, writes all rows to a file and prints a summary.
-pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], as_json: bool, terminal: &Terminal) -> Outcome {
+pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], wanted: Wanted, terminal: &Terminal) -> Outcome {
     let level = match settings.level {
         LevelSet::OP => Level::Operator,
         LevelSet::KERNEL => Level::Kernel,
@@ -37,12 +45,39 @@ pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], as_json: bool,
     let comparison = compare(&base, &other, &names).map_err(|error| error.to_string())?;
     let current = std::env::current_dir().map_err(|error| format!("the working directory is gone: {error}"))?;
     let path = write(&comparison, &names, &settings.absolute_output(&current).join("compare"))?;
-    if as_json {
-        let value = serde_json::json!({ "comparison": comparison, "file": path });
+    let page = match wanted.as_html {
+        true => Some(write_page(&comparison, &names, inputs, &steps, &path)?),
+        false => None,
+    };
+    if wanted.as_json {
+        let value = serde_json::json!({ "comparison": comparison, "file": path, "page": page });
         return print_json(&value);
     }
-    let summary = format!("{}Rows in {}\n", text::comparison(&comparison), path.display());
+    let mut summary = format!("{}Rows in {}\n", text::comparison(&comparison), path.display());
+    if let Some(page) = page {
+        summary.push_str(&format!("Page in {}\n", page.display()));
+    }
     print(summary.as_bytes())
+}
+
+/// Writes the page beside the rows.
+fn write_page(
+    comparison: &Comparison,
+    names: &SharedNames,
+    inputs: &[PathBuf; 2],
+    steps: &[Option<u64>; 2],
+    rows: &Path,
+) -> Result<PathBuf, String> {
+    let path = rows.with_extension("html");
+    let failed = |error: std::io::Error| format!("cannot write '{}': {error}", path.display());
+    let file = create_new(&path, FILE_MODE).map_err(failed)?;
+    let side = |index: usize| {
+        let step = steps[index].map_or_else(String::new, |step| format!(", step {step}"));
+        format!("{}{step}", inputs[index].display())
+    };
+    let sides = [side(0), side(1)];
+    write_html(comparison, names, [&sides[0], &sides[1]], &mut BufWriter::new(file)).map_err(failed)?;
+    Ok(path)
 }
 
 /// Writes the rows to a new file; if its name is taken, the time moves on one second.

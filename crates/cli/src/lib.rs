@@ -80,12 +80,12 @@ fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
             }
             run::run_job(settings, &program, &terminal)
         }
-        Command::Compare { settings, inputs, notes, as_json } => {
+        Command::Compare { settings, inputs, notes, as_json, as_html } => {
             let terminal = terminal.with_level(settings.log_level);
             for note in notes {
                 terminal.warning(note);
             }
-            comparing::compare_inputs(&settings, &inputs, as_json, &terminal)
+            comparing::compare_inputs(&settings, &inputs, comparing::Wanted { as_json, as_html }, &terminal)
         }
         Command::Other(invocation) => {
             let level = invocation.change.log_level.unwrap_or(LogLevel::default());

@@ -35,6 +35,8 @@ pub enum Command {
         inputs: [PathBuf; 2],
         /// Whether the summary is wanted as JSON.
         as_json: bool,
+        /// Whether a page is wanted as well.
+        as_html: bool,
         /// What the user should be told first.
         notes: Vec<Note>,
     },
@@ -329,8 +331,9 @@ impl Parser {
             }
         };
         let (settings, notes) = self.change.apply_to(&Settings::defaults(self.variant));
-        let as_json = self.flags.iter().any(|(flag, _)| *flag == "json");
-        Ok(Command::Compare { settings, inputs, as_json, notes })
+        let has_flag = |name: &str| self.flags.iter().any(|(flag, _)| *flag == name);
+        let (as_json, as_html) = (has_flag("json"), has_flag("html"));
+        Ok(Command::Compare { settings, inputs, as_json, as_html, notes })
     }
 }
 

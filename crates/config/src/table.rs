@@ -409,7 +409,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         operand_count: (1, 2),
         summary: "Compare the memory of two recordings, or of two steps of one with --steps.",
         options: &[OptionId::Level, OptionId::Steps, OptionId::Output, OptionId::Input],
-        flags: &[JSON],
+        flags: &[JSON, FlagSpec { name: "html", placeholder: None, summary: "Write the summary as a page, too." }],
         ..PLAIN
     },
     CommandSpec {

@@ -8,6 +8,7 @@
 
 mod align;
 mod csv;
+mod html;
 mod profile;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 pub use csv::write_csv;
+pub use html::write_html;
 pub use profile::{Item, Profile, Profiler, SharedNames, profile};
 
 use crate::device_text::device_text;

@@ -1,4 +1,4 @@
-//! Comparisons as text and as a page.
+//! Comparisons as text.
 
 use super::{Align, Table, bytes, signed_bytes};
 use crate::compare::{Comparison, Contribution, Level, Pair};

@@ -1,6 +1,8 @@
 //! Two runs side by side.
 
-use msmemscope_analysis::compare::{CompareError, Comparison, Level, SharedNames, compare, profile, write_csv};
+use msmemscope_analysis::compare::{
+    CompareError, Comparison, Level, SharedNames, compare, profile, write_csv, write_html,
+};
 use msmemscope_analysis::text;
 use msmemscope_import::{Imported, open};
 use proptest::prelude::*;
@@ -162,4 +164,33 @@ proptest! {
         prop_assert_eq!(device.inside_bytes.base + device.outside_bytes.base, device.end_bytes.base);
         prop_assert_eq!(device.inside_bytes.other + device.outside_bytes.other, device.end_bytes.other);
     }
+}
+
+#[test]
+fn the_page_says_the_same_and_needs_nothing_else() {
+    let mut larger = PLAIN;
+    larger[2].1 = 80;
+    let base = run(&PLAIN).open();
+    let mut other = run(&larger);
+    other.begin("<b>&\"new\"").end("<b>&\"new\"");
+    let other = other.open();
+    let mut names = SharedNames::default();
+    let left = profile(&base.recordings, Level::Operator, None, &mut names);
+    let right = profile(&other.recordings, Level::Operator, None, &mut names);
+    let comparison = compare(&left, &right, &names).unwrap();
+    let mut page = Vec::new();
+    write_html(&comparison, &names, ["a<b", "other"], &mut page).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    for forbidden in ["http:", "https:", "<script", "<link", "src=", "@import", "url("] {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+    assert!(page.contains("a&lt;b") && page.contains("&lt;b&gt;&amp;&quot;new&quot;") && !page.contains("<b>&"));
+    assert!(page.contains("Peak +30 B, at the end +30 B; 1 operators are new, 0 are gone."), "{page}");
+    assert!(page.contains("<td class=\"number more\">+30 B</td><td><code>c</code></td>"), "{page}");
+    let equal = compare(&left, &left, &names).unwrap();
+    let mut page = Vec::new();
+    write_html(&equal, &names, ["a", "b"], &mut page).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("No differences.") && !page.contains("that differ"));
 }

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod card_memory;
+mod comparing;
 mod exact;
 mod findings;
 mod hostile;

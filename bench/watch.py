@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Part of `make bench`: how fast watched memory is hashed and two recordings are compared.
+
+Writes docs/benchmarks-watch-compare.md. Times are processor times, because those do not depend on what else the
+machine does; the best of several rounds is given.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASE = ROOT / "target" / "release"
+LEAST_GIGABYTES = 5
+MOST_SECONDS, MOST_MEGABYTES = 3, 500
+REFERENCE = "30 to 39 s and 2.6 GB"
+
+
+def run(*command):
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        sys.exit(f"failed: {' '.join(map(str, command))}\n{result.stdout}{result.stderr}")
+    return result.stdout
+
+
+def measure(*command):
+    """Processor seconds and largest resident megabytes of a command."""
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"failed: {' '.join(map(str, command))}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--events", type=int, default=1_000_000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    options = arguments.parse_args()
+    run("cargo", "build", "--release", "-p", "msmemscope-watch", "--example", "watch_speed")
+    run("cargo", "build", "--release", "-p", "msmemscope-analysis", "--example", "comparison_input")
+    hashing = [json.loads(run(RELEASE / "examples" / "watch_speed")) for _ in range(options.rounds)]
+    fingerprint, checksum = (max(measured[name] for measured in hashing) for name in ("fingerprint", "checksum"))
+    with tempfile.TemporaryDirectory() as directory:
+        run(RELEASE / "examples" / "comparison_input", directory, options.events)
+        command = (RELEASE / "msmemscope", "compare", f"--output={directory}/out", f"{directory}/base", f"{directory}/other")
+        seconds, megabytes = min(measure(*command) for _ in range(options.rounds))
+    lines = [
+        "# Watching memory, comparing recordings",
+        "",
+        f"One thread of {os.cpu_count()} CPUs ({platform.machine()}), best of {options.rounds} rounds, load "
+        f"{os.getloadavg()[0]:.1f}. Made by `bench/watch.py`.",
+        "",
+        "| what | measured | target |",
+        "|---|---|---|",
+        f"| hash of contents, as all watching uses it | {fingerprint:.1f} GB/s | {LEAST_GIGABYTES} GB/s |",
+        f"| checksum of `watch_dump_data_check_sum` files | {checksum:.1f} GB/s | - |",
+        f"| compare two recordings of {options.events:,} events that differ in 1 % | {seconds:.1f} s, {megabytes:.0f} MB "
+        f"| {MOST_SECONDS} s, {MOST_MEGABYTES} MB |",
+        "",
+        f"The comparison is the whole command, with reading both recordings and writing all rows; the reference tool "
+        f"needs {REFERENCE}.",
+    ]
+    if fingerprint < LEAST_GIGABYTES or seconds > MOST_SECONDS or megabytes > MOST_MEGABYTES:
+        lines.append("A target was missed in this run.")
+    print("\n".join(lines[5:-1]))
+    (ROOT / "docs" / "benchmarks-watch-compare.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
