@@ -1,4 +1,4 @@
-//! How fast questions are answered: `analysis_speed [millions of events]`.
+//! How fast questions are answered: `analysis_speed [millions of events] [question]`.
 //!
 //! Records a training-like run (steps, operators, accesses, allocations and frees of a caching
 //! allocator, with stacks) and asks every question alone and all of them in one pass, then compares two
@@ -183,7 +183,9 @@ fn main() {
     make_recording(&large, (millions * 1e6) as u64, 0);
     let imported = open(&large).expect("a recording");
     let mut measured = Vec::new();
-    for (name, questions) in question_sets() {
+    let wanted = std::env::args().nth(2);
+    let is_wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    for (name, questions) in question_sets().into_iter().filter(|(name, _)| is_wanted(name)) {
         let start = processor_seconds();
         let answers = analyze(&imported.recordings[0], &questions, &mut |_, _| {});
         let events = answers.summary.events_shown;

@@ -13,6 +13,7 @@ use msmemscope_import::{Imported, Recording, open_several};
 use msmemscope_output::BlockNotes;
 use msmemscope_timeline::TimelineEvent;
 
+use crate::colour;
 use crate::progress::Bar;
 use crate::terminal::Terminal;
 use crate::{Outcome, print};
@@ -152,7 +153,7 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         report.push_str(&render(answers, asked_for_failures));
         report.push('\n');
     }
-    print(report.as_bytes())
+    print_report(&report)
 }
 
 fn heading(answers: &Answers, processes: usize) -> String {
@@ -289,8 +290,12 @@ pub fn check_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         let verdict = if result.passed { "passed" } else { "FAILED" };
         report.push_str(&format!("{verdict}  {}: {}\n", result.rule, result.verdict));
     }
-    print(report.as_bytes())?;
+    print_report(&report)?;
     Ok(status)
+}
+
+fn print_report(text: &str) -> Outcome {
+    print(colour::report(text, colour::is_shown_on(&std::io::stdout())).as_bytes())
 }
 
 pub(crate) fn print_json(value: &serde_json::Value) -> Outcome {

@@ -6,6 +6,7 @@
 mod analyzing;
 mod availability;
 mod card_memory;
+mod colour;
 mod comparing;
 mod device_management;
 mod doctor;

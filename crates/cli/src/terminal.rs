@@ -1,8 +1,10 @@
 //! What people see on the terminal: one-line messages, colour only where it is shown.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use msmemscope_config::{LogLevel, Variant};
+
+use crate::colour;
 
 /// Writes messages to standard error, the way the log level asks for.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +17,7 @@ pub struct Terminal {
 impl Terminal {
     /// Messages of at least `level` are shown.
     pub fn new(variant: Variant, level: LogLevel) -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term == "unknown" || term.is_empty());
-        let colour = std::io::stderr().is_terminal() && !dumb && std::env::var_os("NO_COLOR").is_none();
-        Self { variant, level, colour }
+        Self { variant, level, colour: colour::is_shown_on(&std::io::stderr()) }
     }
 
     /// The same terminal at another level.
@@ -52,6 +52,7 @@ impl Terminal {
     /// A report of several lines, shown at every level but `error`.
     pub fn block(&self, text: &str) {
         if self.level <= LogLevel::Warn {
+            let text = colour::report(text, self.colour);
             let _ = std::io::stderr().write_all(format!("\n{text}").as_bytes());
         }
     }

@@ -4,9 +4,11 @@
 mod annotate;
 mod check;
 mod compare;
+mod damage;
 mod inefficient;
 mod leaks;
 mod memory;
 mod models;
+mod real_files;
 mod support;
 mod watch;
