@@ -216,7 +216,7 @@ POOLS = {
     "average": lambda x: F.avg_pool2d(x, 2), "average_padded": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1),
     "average_uncounted": lambda x: F.avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=False),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, (3, 2)), "global": lambda x: F.adaptive_avg_pool2d(x, 1),
-    "adaptive_max": lambda x: F.adaptive_max_pool2d(x, (4, 3)), "unfold": lambda x: F.unfold(x, 3, padding=1, stride=2),
+    "unfold": lambda x: F.unfold(x, 3, padding=1, stride=2),
     "fold": lambda x: F.fold(F.unfold(x, 2), (8, 9), 2), "enlarge": lambda x: F.interpolate(x, scale_factor=2),
     "enlarge_odd": lambda x: F.interpolate(x, size=(13, 20)), "shrink": lambda x: F.interpolate(x, scale_factor=0.5),
     "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
@@ -230,6 +230,11 @@ POOLS = {
 @pytest.mark.parametrize("name", POOLS)
 def test_pooling(name):
     check(POOLS[name], normal(2, 3, 8, 9, grad=True), backward=True)
+
+
+@pytest.mark.skipif(IS_OLD, reason="torch_npu before 2.6 launches its gradient by name, which the device does not compute")
+def test_largest_of_adaptive_parts():
+    check(lambda x: F.adaptive_max_pool2d(x, (3, 2)), normal(2, 3, 8, 9, grad=True), backward=True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
