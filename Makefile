@@ -24,7 +24,7 @@ help:
 	@echo "make test-fast     formatting, lints, Rust and C tests"
 	@echo "make test-torch    the real torch_npu on the stand-in device"
 	@echo "make test-versions Python stacks with every CPython that can be had, other releases of torch_npu"
-	@echo "make bench         measure the cost of recording; writes docs/benchmarks.md"
+	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
 	@echo "make test-python   the Python package, without any framework"
 	@echo "make test-wheel    install the wheel into a fresh environment and use it"
 	@echo "make wheel         build the Python wheel, with the program and the libraries, into dist"
@@ -86,10 +86,11 @@ test-versions: build standin
 	scripts/test-python-versions
 	scripts/test-torch-versions
 
-bench: build
+bench: build python standin
 	python3 bench/run.py
 	python3 bench/analysis.py
 	python3 bench/watch.py
+	python3 bench/python.py
 
 test-python: python standin $(VENV)/ready
 	$(VENV)/bin/ruff check python tests/python

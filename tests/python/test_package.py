@@ -8,7 +8,7 @@ import sys
 
 import msmemscope
 import pytest
-from running import PACKAGE
+from running import PACKAGE, ROOT
 
 
 def test_importing_needs_nothing_else():
@@ -46,6 +46,14 @@ def test_examples(name, tmp_path, monkeypatch):
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, optionflags=doctest.IGNORE_EXCEPTION_DETAIL | doctest.ELLIPSIS)
     assert failed == 0
+
+
+def test_examples_of_the_guide(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = doctest.IGNORE_EXCEPTION_DETAIL
+    guide = str(ROOT / "docs" / "python.md")
+    failed, tried = doctest.testfile(guide, module_relative=False, optionflags=options)
+    assert (failed, tried) == (0, 7)
 
 
 def test_everything_public_is_documented():

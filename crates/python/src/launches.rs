@@ -9,13 +9,14 @@
 //! which only call other operators, are left out, and so is what happens inside of a backend's operator.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use msmemscope_event::Framework;
 use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
 
 use crate::facts::intern;
 use crate::session::{records_operators, table};
@@ -114,7 +115,7 @@ struct Memory {
     generation: u64,
     name: TextOf,
     overload_name: TextOf,
-    known: HashMap<(usize, usize), Known>,
+    known: FxHashMap<(usize, usize), Known>,
 }
 
 thread_local! {
@@ -200,7 +201,7 @@ impl Memory {
     fn of(generation: u64) -> Option<Memory> {
         let interface = with_shared(|shared| shared.interface)?;
         let Interface { name, overload_name, .. } = interface;
-        Some(Memory { generation, name, overload_name, known: HashMap::new() })
+        Some(Memory { generation, name, overload_name, known: FxHashMap::default() })
     }
 
     /// The id of an operator that is recorded. Texts stay where they are as long as the operator is

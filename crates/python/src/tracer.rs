@@ -9,7 +9,6 @@
 //! `file(line): function`, or `nn.Module: <class>` for the call of a PyTorch module.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +19,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyTypeMethods};
+use rustc_hash::FxHashMap;
 
 use crate::session::table;
 
@@ -64,9 +64,9 @@ enum CodeName {
 struct ThreadCalls {
     run: u32,
     open: Vec<Open>,
-    native_names: HashMap<(usize, usize), u32>,
+    native_names: FxHashMap<(usize, usize), u32>,
     /// By code object, which is kept alive here so that no other can take its address.
-    code_names: HashMap<usize, (Py<PyAny>, CodeName)>,
+    code_names: FxHashMap<usize, (Py<PyAny>, CodeName)>,
 }
 
 thread_local! {

@@ -95,33 +95,26 @@ class _Mode(TorchDispatchMode):
             operator = self._known[func] = _describe(func)
         if operator is None:
             return func(*args, **kwargs)
+        # Written out here because every call of another function would be paid for by every operator.
         recorder = self._recorder
         result = None
         watching = self.watching
-        device = self._begin(recorder, operator, args, kwargs)
+        try:
+            device = recorder.begin(operator, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - the operator must run whatever we cannot read
+            device = _internal.NOT_RECORDED
+            _messages.warn_once(f"an operator's arguments cannot be read: {error}")
         call = NOT_LOOKED_AT if watching is None else watching.before(operator, args, kwargs)
         try:
             result = func(*args, **kwargs)
         finally:
             if watching is not None:
                 watching.after(operator, call, result)
-            self._end(recorder, operator, device, result)
+            try:
+                recorder.end(operator, device, result)
+            except Exception as error:  # noqa: BLE001 - as above
+                _messages.warn_once(f"an operator's results cannot be read: {error}")
         return result
-
-    @staticmethod
-    def _begin(recorder: Any, operator: Any, args: Any, kwargs: Any) -> int:
-        try:
-            return recorder.begin(operator, args, kwargs)
-        except Exception as error:  # noqa: BLE001 - the operator must run whatever we cannot read
-            _messages.warn_once(f"an operator's arguments cannot be read: {error}")
-            return _internal.NOT_RECORDED
-
-    @staticmethod
-    def _end(recorder: Any, operator: Any, device: int, result: Any) -> None:
-        try:
-            recorder.end(operator, device, result)
-        except Exception as error:  # noqa: BLE001 - as above
-            _messages.warn_once(f"an operator's results cannot be read: {error}")
 
 
 class _Operators:
