@@ -56,7 +56,9 @@ def test_no_growth(run):
     (trace,) = result.files("recording.trace")
     assert trace.stat().st_size > 1 << 20, "a lot was recorded"
     assert resident_kib < 512
-    assert blocks < 200
+    # Caches of the interpreter make a few hundred blocks come and go, however long the program runs; something
+    # kept per event would be thousands.
+    assert blocks < 600
     assert objects < 50
     assert mapped <= 1, "full parts of the recording are let go"
     assert threads == 0
