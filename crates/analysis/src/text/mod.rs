@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn long_texts_keep_their_end() {
-        assert_eq!(fit("/home/me/train.py:12 step", 12), "..py:12 step");
+        assert_eq!(fit("/data/jobs/train.py:12 step", 12), "..py:12 step");
         assert_eq!(fit("short", 12), "short");
     }
 }
