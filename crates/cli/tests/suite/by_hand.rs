@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Bench, assert_success, column, job, recordings, release, run, stderr, stdout};
+use crate::support::{Bench, assert_success, column, copy_program, job, recordings, release, run, stderr, stdout};
 
 const LIBRARIES: [&str; 5] = [
     "libleaks_ascend_hal_hook.so",
@@ -24,9 +24,9 @@ fn install(home: &Path) -> PathBuf {
     for name in LIBRARIES {
         std::fs::copy(release().join(name), libraries.join(name)).expect("library");
     }
-    std::fs::copy(release().join("msmemscope"), bin.join("msmemscope.bin")).expect("program");
+    copy_program(&release().join("msmemscope"), &bin.join("msmemscope.bin"));
     let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/msmemscope");
-    std::fs::copy(launcher, bin.join("msmemscope")).expect("launcher");
+    copy_program(&launcher, &bin.join("msmemscope"));
     for name in ["msmemscope", "msmemscope.bin"] {
         std::fs::set_permissions(bin.join(name), PermissionsExt::from_mode(0o755)).expect("mode");
     }

@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::{Bench, assert_success, attribute, column, job, recordings, release, run, stderr, stdout};
+use crate::support::{
+    Bench, assert_success, attribute, column, copy_program, job, recordings, release, run, stderr, stdout,
+};
 
 fn is_root() -> bool {
     // SAFETY: plain system call.
@@ -48,7 +50,7 @@ fn strange_program_names_arguments_and_marks_stay_as_they_are() {
     let bench = Bench::new();
     for name in NAMES {
         let program = bench.path(name);
-        std::fs::copy(job(), &program).expect("a program");
+        copy_program(job(), &program);
         let mut command = bench.msmemscope(["--data-format=csv,db", "--output"]);
         command.arg(bench.output()).arg("--").arg(&program);
         command.args(["init", "device:0", "alloc:1"]).arg(format!("mark:{name},{name}")).arg(format!("say:{name}"));
@@ -214,7 +216,7 @@ fn a_directory_that_cannot_be_written_is_refused_before_the_job_starts() {
 fn copy_of_tool(directory: &Path) {
     std::fs::create_dir_all(directory).expect("a directory");
     for name in ["msmemscope", "libascend_kernel_hook.so"] {
-        std::fs::copy(release().join(name), directory.join(name)).expect("a copy");
+        copy_program(&release().join(name), &directory.join(name));
     }
 }
 

@@ -187,6 +187,13 @@ impl Recorded {
 }
 
 /// The rows of a csv file or database; databases are checked against Insight's expectations as well.
+/// Copies a program that is going to be run. Another process does it: a child that some other test forks
+/// in the meantime would inherit a file of ours that is open for writing, and running it would fail.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("--").args([from, to]).status().expect("cp");
+    assert!(status.success(), "cp {} {}", from.display(), to.display());
+}
+
 pub fn read_table(path: &Path) -> Vec<Row> {
     if path.extension() == Some(OsStr::new("csv")) {
         let mut reader = csv::Reader::from_path(path).expect("a readable csv file");
