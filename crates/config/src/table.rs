@@ -298,7 +298,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         group: Group::InputOutput,
         summary: "The two recordings for --compare.",
         allowed: "two paths of at most 4096 characters, separated by a comma",
-        example: "/home/projects/input1,/home/projects/input2",
+        example: "/data/projects/input1,/data/projects/input2",
         ..UNSET
     },
     OptionSpec {
@@ -311,7 +311,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         summary: "Directory for all results.",
         allowed: "a directory path of 1 to 4096 characters",
         default: DEFAULT_OUTPUT,
-        example: "/home/projects/output",
+        example: "/data/projects/output",
         ..UNSET
     },
     OptionSpec {

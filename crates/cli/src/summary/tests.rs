@@ -81,7 +81,7 @@ fn many_processes_are_shown_as_a_table_with_totals() {
     let processes: Vec<ProcessReport> = (0..25)
         .map(|rank| {
             let device = Device::Npu(rank % 8);
-            let command = format!("/usr/bin/python3 -u /home/user/project/train.py --rank={rank}");
+            let command = format!("/usr/bin/python3 -u /data/project/train.py --rank={rank}");
             report(1000 + u32::from(rank), &command, vec![pool(Pool::Hal, device, 1 << 30, 100)], 5000)
         })
         .collect();

@@ -10,7 +10,7 @@ use crate::run_with;
 #[test]
 fn defaults() {
     let (settings, _) = run_with(&[]).expect("no options");
-    let text = config_json(&settings, Path::new("/home/projects/memscopeDumpResults"), false);
+    let text = config_json(&settings, Path::new("/data/projects/memscopeDumpResults"), false);
     assert_golden("tests/golden/config-default.json", &text);
 }
 

@@ -185,8 +185,8 @@ fn data_format() {
 #[test]
 fn output() {
     for option in ["--output", "--output-path"] {
-        assert_run(&[&format!("{option}=/home/projects/output")], |settings| {
-            settings.output = "/home/projects/output".into();
+        assert_run(&[&format!("{option}=/data/projects/output")], |settings| {
+            settings.output = "/data/projects/output".into();
         });
         assert_refused(option, &["", " ", "\t\n"]);
     }

@@ -19,7 +19,7 @@ fn the_documented_call() {
         ("analysis", "leaks,decompose"),
         ("watch", "op0,op1,full-content"),
         ("data_format", "db"),
-        ("output", "/home/projects/output"),
+        ("output", "/data/projects/output"),
     ])
     .expect("the call of the manual");
     let (settings, notes) = change.apply_in_python(&defaults(), false);
@@ -30,7 +30,7 @@ fn the_documented_call() {
     assert!(settings.events.collected.contains(EventSet::ACCESS));
     assert_eq!(settings.events.written, EventSet::DEFAULT);
     assert!(settings.data_formats.db && !settings.data_formats.csv);
-    assert_eq!(settings.output.to_str(), Some("/home/projects/output"));
+    assert_eq!(settings.output.to_str(), Some("/data/projects/output"));
     assert!(settings.watch.is_some());
     assert_eq!(settings.collect_mode, CollectMode::Deferred);
 }

@@ -197,7 +197,7 @@ fn kinds_that_were_not_asked_for_are_absent() {
 fn python_calls_have_a_file_per_thread_and_a_table_per_process() {
     let mut recording = Recording::with_wall_offset(1_000_000);
     let function = recording.string("forward");
-    let file = recording.string("/home/user/my, model.py");
+    let file = recording.string("/data/my, model.py");
     let region = recording.string("user \"region\"");
     let code = CodeId(1);
     recording.record(
@@ -220,8 +220,8 @@ fn python_calls_have_a_file_per_thread_and_a_table_per_process() {
     assert!(name.starts_with(&format!("python_trace_{THREAD_ID}_")), "{name}");
     let expected = [
         ["user \"region\"", "1000021", "1000025"],
-        ["/home/user/my, model.py(12): forward", "1000026", "1000027"],
-        ["/home/user/my, model.py(12): forward", "1000020", "1000060"],
+        ["/data/my, model.py(12): forward", "1000026", "1000027"],
+        ["/data/my, model.py(12): forward", "1000020", "1000060"],
     ];
     let rows = csv_rows(&trace.path);
     let from_database = database_rows(&recording.dump(Device::Npu(0), "db"), &format!("python_trace_{PROCESS_ID}"));
