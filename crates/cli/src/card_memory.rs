@@ -9,8 +9,8 @@ use std::time::Duration;
 use msmemscope_event::{Device, Fact};
 use msmemscope_trace::{Trace, append_facts};
 
-use crate::device_management::{DeviceManagement, DeviceMemory};
 use crate::recordings::RecordingDirectory;
+use msmemscope_device_management::{DeviceManagement, DeviceMemory};
 
 const INTERVAL: Duration = Duration::from_millis(250);
 /// When so many samples are kept, every second one is given up and the interval doubled.
@@ -125,11 +125,10 @@ fn facts_of(
         let before = of_device().rfind(|(time_ns, _)| *time_ns < start_ns);
         let within = of_device().filter(|(time_ns, _)| (start_ns..=end_ns).contains(time_ns));
         for (time_ns, memory) in before.into_iter().chain(within).filter(|(_, memory)| memory.used_bytes > 0) {
-            let own = memory.processes.iter().find(|(process, _)| *process == process_id);
             let fact = Fact::CardSample {
                 device,
                 used_bytes: memory.used_bytes,
-                process_bytes: own.map_or(0, |(_, bytes)| *bytes),
+                process_bytes: memory.bytes_of(process_id),
                 total_bytes: memory.total_bytes,
             };
             facts.push(((*time_ns).max(start_ns), fact));

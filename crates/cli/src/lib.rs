@@ -8,7 +8,6 @@ mod availability;
 mod card_memory;
 mod colour;
 mod comparing;
-mod device_management;
 mod doctor;
 mod environment;
 mod finishing;

@@ -1,5 +1,5 @@
 //! The driver's device management library (DCMI), which `npu-smi` asks too: memory of whole cards and of the
-//! processes on them.
+//! processes on them. The launcher samples it while a job runs, the recorder asks when memory is refused.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -48,6 +48,13 @@ pub struct DeviceMemory {
     pub processes: Vec<(u32, u64)>,
 }
 
+impl DeviceMemory {
+    /// Bytes that a process holds; zero if nobody says.
+    pub fn bytes_of(&self, process_id: u32) -> u64 {
+        self.processes.iter().filter(|(process, _)| *process == process_id).map(|(_, bytes)| bytes).sum()
+    }
+}
+
 /// The library, ready to be asked.
 pub struct DeviceManagement {
     hbm_memory: HbmMemory,
@@ -82,10 +89,15 @@ impl DeviceManagement {
 
     /// Asks all devices; those that do not answer are left out.
     pub fn memory(&self) -> Vec<DeviceMemory> {
-        self.devices.iter().filter_map(|&place| self.memory_of(place)).collect()
+        self.devices.iter().filter_map(|&place| self.ask(place)).collect()
     }
 
-    fn memory_of(&self, (card, device, number): (c_int, c_int, u16)) -> Option<DeviceMemory> {
+    /// Asks one device.
+    pub fn memory_of(&self, device: u16) -> Option<DeviceMemory> {
+        self.devices.iter().find(|(_, _, number)| *number == device).and_then(|&place| self.ask(place))
+    }
+
+    fn ask(&self, (card, device, number): (c_int, c_int, u16)) -> Option<DeviceMemory> {
         let mut information = MaybeUninit::<HbmInformation>::zeroed();
         let mut processes = [ProcessMemory { process_id: 0, used_bytes: 0 }; MOST_PROCESSES];
         let mut count: c_int = 0;
@@ -102,8 +114,8 @@ impl DeviceManagement {
         let listed = &processes[..usize::try_from(count).unwrap_or(0).min(MOST_PROCESSES)];
         Some(DeviceMemory {
             device: number,
-            total_bytes: information.size_megabytes * BYTES_PER_MEGABYTE,
-            used_bytes: information.used_megabytes * BYTES_PER_MEGABYTE,
+            total_bytes: information.size_megabytes.saturating_mul(BYTES_PER_MEGABYTE),
+            used_bytes: information.used_megabytes.saturating_mul(BYTES_PER_MEGABYTE),
             processes: listed.iter().map(|entry| (entry.process_id as u32, entry.used_bytes)).collect(),
         })
     }
@@ -151,5 +163,18 @@ unsafe fn find_devices(
             }
         }
         Some(devices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn structures_have_the_layout_of_device_management() {
+        assert_eq!(size_of::<HbmInformation>(), 32);
+        assert_eq!(std::mem::offset_of!(HbmInformation, used_megabytes), 16);
+        assert_eq!(size_of::<ProcessMemory>(), 16);
+        assert_eq!(std::mem::offset_of!(ProcessMemory, used_bytes), 8);
     }
 }
