@@ -12,6 +12,8 @@ TORCH_VENV ?= target/torch-venv
 
 PYTHON ?= python3
 VENV := target/venv
+# Modules of torch are compiled once and kept, whatever the environment says: compiling them takes longer than most tests.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-versions torch-venv \
 	lint bench test-aarch64 wheel python test-python test-wheel
@@ -80,7 +82,7 @@ torch-venv:
 	scripts/torch-venv $(TORCH_VENV)
 
 test-torch: python standin torch-venv
-	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest tests/torch
+	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal tests/torch
 
 test-versions: build standin
 	scripts/test-python-versions
