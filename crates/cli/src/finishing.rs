@@ -16,8 +16,7 @@ use msmemscope_trace::Trace;
 use crate::analyzing::{self, FoundNotes};
 use crate::log_file;
 use crate::progress::Bar;
-use crate::recordings::{RecordingDirectory, recordings_in};
-use crate::shell::quoted_path;
+use crate::recordings::{RecordingDirectory, recordings_named};
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
 use crate::{FAILURE, Outcome, print};
@@ -104,12 +103,7 @@ pub fn finish_directories(
 ) -> Outcome {
     let mut recordings = Vec::new();
     for directory in directories {
-        let directory = Path::new(directory);
-        let found = recordings_in(directory).map_err(|error| format!("{}: {error}", quoted_path(directory)))?;
-        if found.is_empty() {
-            return Err(format!("{}: no recording in this directory", quoted_path(directory)));
-        }
-        recordings.extend(found);
+        recordings.extend(recordings_named(Path::new(directory))?);
     }
     if only_unfinished {
         recordings.retain(|recording| !recording.is_finished());

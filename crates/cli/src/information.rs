@@ -8,8 +8,7 @@ use msmemscope_event::ProcessInfoKey;
 use msmemscope_timeline::{Summary, TimelineEvent, TimelineSettings};
 use msmemscope_trace::{Completeness, Damage, Trace};
 
-use crate::recordings::{RecordingDirectory, recordings_in};
-use crate::shell::quoted_path;
+use crate::recordings::{RecordingDirectory, recordings_named};
 use crate::summary::{events, missing, pool_table};
 use crate::units::{bytes, count, seconds};
 use crate::{Outcome, print};
@@ -18,13 +17,8 @@ use crate::{Outcome, print};
 pub fn show(directories: &[OsString]) -> Outcome {
     let mut text = String::new();
     for directory in directories {
-        let directory = Path::new(directory);
-        let recordings = recordings_in(directory).map_err(|error| format!("{}: {error}", quoted_path(directory)))?;
-        if recordings.is_empty() {
-            return Err(format!("{}: no recording in this directory", quoted_path(directory)));
-        }
-        for recording in &recordings {
-            text.push_str(&describe(recording)?);
+        for recording in recordings_named(Path::new(directory))? {
+            text.push_str(&describe(&recording)?);
             text.push('\n');
         }
     }

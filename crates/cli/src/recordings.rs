@@ -8,6 +8,8 @@ use msmemscope_output::is_finished;
 use msmemscope_trace::reader::TraceIdentity;
 use msmemscope_trace::{TRACE_FILE_NAME, Trace, TraceError};
 
+use crate::shell::quoted_path;
+
 /// The directory of one recorded process.
 #[derive(Clone, Debug)]
 pub struct RecordingDirectory {
@@ -91,6 +93,24 @@ pub fn recordings_in(directory: &Path) -> io::Result<Vec<RecordingDirectory>> {
     }
     found.sort_by(|first, second| first.path.cmp(&second.path));
     Ok(found)
+}
+
+/// The recordings in a directory that the user named; an error says why there are none.
+pub fn recordings_named(directory: &Path) -> Result<Vec<RecordingDirectory>, String> {
+    let failed = |reason: &dyn std::fmt::Display| format!("{}: {reason}", quoted_path(directory));
+    if directory.is_file() {
+        return Err(failed(&"this is a file; name the directory of a recording, or use 'msmemscope analyze'"));
+    }
+    let recordings = recordings_in(directory).map_err(|error| failed(&error))?;
+    if !recordings.is_empty() {
+        return Ok(recordings);
+    }
+    if directory.join(TRACE_FILE_NAME).exists()
+        && let Err(error) = RecordingDirectory::open(directory)
+    {
+        return Err(failed(&error));
+    }
+    Err(failed(&"no recording in this directory"))
 }
 
 /// The recordings of one launch.

@@ -57,9 +57,31 @@ fn info_tells_what_a_recording_contains() {
     for line in expected {
         assert!(text.contains(&line), "{line}\n---\n{text}");
     }
-    let nothing = run(bench.msmemscope([OsStr::new("info"), bench.home.path().as_os_str()]));
-    assert_eq!(nothing.status.code(), Some(2));
-    assert!(stderr(&nothing).contains("no recording in this directory"));
+}
+
+#[test]
+fn what_is_no_recording_is_named() {
+    let bench = Bench::new();
+    let damaged = bench.path("damaged");
+    std::fs::create_dir(&damaged).expect("directory");
+    std::fs::write(damaged.join("recording.trace"), [7; 9000]).expect("trace");
+    let file = bench.path("memscope_dump.csv");
+    std::fs::write(&file, "ID\n").expect("file");
+    let cases = [
+        (bench.path("missing"), "No such file or directory"),
+        (bench.home.path().to_owned(), "no recording in this directory"),
+        (damaged, "not a msmemscope trace"),
+        (file, "this is a file; name the directory of a recording, or use 'msmemscope analyze'"),
+    ];
+    for command in ["info", "finish", "recover"] {
+        for (path, reason) in &cases {
+            let refused = run(bench.msmemscope([OsStr::new(command), path.as_os_str()]));
+            assert_eq!(refused.status.code(), Some(2), "{command} {}", path.display());
+            let message = stderr(&refused);
+            assert!(message.contains(reason) && message.contains(&path.display().to_string()), "{message}");
+            assert_eq!(message.lines().count(), 1, "{message}");
+        }
+    }
 }
 
 #[test]
