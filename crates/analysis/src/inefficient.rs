@@ -16,9 +16,12 @@
 //! allocated early like any other, but counted apart and never called waste: nothing but recomputing
 //! it would help.
 
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
 use msmemscope_event::{AccessKind, Device, Pool, StackId, StringId};
 use msmemscope_timeline::{EventKind, TimelineEvent};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::Serialize;
 
 use crate::device_text::{device_text, pool_text};
@@ -240,17 +243,17 @@ impl InefficientReport {
 
 /// The latest operators that did something.
 #[derive(Clone, Copy, Debug, Default)]
-struct RecentOperators([u64; REMEMBERED_OPERATORS]);
+struct RecentOperators([u32; REMEMBERED_OPERATORS]);
 
 impl RecentOperators {
-    fn add(&mut self, operator: u64) {
+    fn add(&mut self, operator: u32) {
         if self.0[0] != operator {
             self.0.copy_within(0..REMEMBERED_OPERATORS - 1, 1);
             self.0[0] = operator;
         }
     }
 
-    fn any_between(&self, after: u64, before: u64) -> bool {
+    fn any_between(&self, after: u32, before: u32) -> bool {
         self.0.iter().any(|&operator| after < operator && operator < before)
     }
 }
@@ -258,36 +261,50 @@ impl RecentOperators {
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadState {
     depth: u32,
-    operator: u64,
+    operator: u32,
     /// Pools in which the open operator allocated or freed, one bit each.
     allocated: u8,
     freed: u8,
 }
 
-/// What is known about the use of a live block.
-#[derive(Clone, Copy, Debug)]
+/// What is known about the use of a live block. Small, because one of very many is touched with every
+/// access; so operators have numbers of 32 bits, and what follows the first four billion of them counts
+/// as one.
+#[derive(Clone, Copy, Debug, Default)]
 struct UseState {
-    born: u64,
-    first_use: u64,
-    last_use: u64,
+    /// Zero where there is no block.
+    born: u32,
+    first_use: u32,
+    last_use: u32,
+    idle_operators: u32,
     last_operator: StringId,
     last_stack: StackId,
     filled_at_birth: bool,
     latest_is_access: bool,
-    idle_operators: u64,
     kinds: InefficiencyKinds,
 }
 
+/// Blocks of one site that have the same fault. Small, because one of very many is touched with every
+/// finding.
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    sample: LiveBlock,
-    used_by: StringId,
-    used_at: StackId,
+    key: GroupKey,
     count: u64,
     bytes: u64,
     largest_bytes: u64,
     wasted: u64,
 }
+
+/// The largest block of a group.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    block: LiveBlock,
+    used_by: StringId,
+    used_at: StackId,
+}
+
+/// What blocks of a group have in common.
+type GroupKey = (FindingKind, Device, Pool, Site);
 
 /// Follows the use of blocks.
 #[derive(Debug)]
@@ -299,9 +316,13 @@ pub struct Inefficient {
     allocations: [RecentOperators; 2],
     frees: [RecentOperators; 2],
     /// By slot.
-    blocks: Vec<Option<UseState>>,
-    latest_allocation_of_size: FxHashMap<u64, u64>,
-    groups: FxHashMap<(FindingKind, Device, Pool, Site), Group>,
+    blocks: Vec<UseState>,
+    latest_allocation_of_size: FxHashMap<u64, u32>,
+    groups: Vec<Group>,
+    /// Positions of groups, by their keys.
+    group_positions: HashTable<u32>,
+    /// One of each group.
+    samples: Vec<Sample>,
     windows: SmallMap<(Device, Pool), PeakWindow>,
     allocating_only: FxHashMap<StringId, bool>,
     report: InefficientReport,
@@ -328,7 +349,9 @@ impl Inefficient {
             frees: Default::default(),
             blocks: Vec::new(),
             latest_allocation_of_size: FxHashMap::default(),
-            groups: FxHashMap::default(),
+            groups: Vec::new(),
+            group_positions: HashTable::default(),
+            samples: Vec::new(),
             windows: SmallMap::default(),
             allocating_only: FxHashMap::default(),
             report: InefficientReport::default(),
@@ -338,14 +361,22 @@ impl Inefficient {
 
     /// Number of the operator an event of a thread belongs to.
     #[inline]
-    fn operator_of(&mut self, thread_id: u32) -> (u64, bool) {
+    fn operator_of(&mut self, thread_id: u32) -> (u32, bool) {
         match self.threads.get(thread_id) {
             Some(thread) if thread.depth > 0 => (thread.operator, true),
-            _ => {
-                self.operators += 1;
-                (self.operators, false)
-            }
+            _ => (self.next_operator(), false),
         }
+    }
+
+    #[inline]
+    fn next_operator(&mut self) -> u32 {
+        self.operators += 1;
+        self.latest_operator()
+    }
+
+    #[inline]
+    fn latest_operator(&self) -> u32 {
+        u32::try_from(self.operators).unwrap_or(u32::MAX)
     }
 
     /// A block began or ended.
@@ -356,33 +387,24 @@ impl Inefficient {
         let (operator, is_open) = self.operator_of(event.thread_id);
         let key = (block.properties.device, block.properties.pool);
         let window = self.windows.entry(key);
-        window.used(operator, said.used_bytes);
+        window.used(u64::from(operator), said.used_bytes);
         match change {
             BlockChange::Begins(..) => {
                 self.remember(index, operator, is_open.then_some(event.thread_id), true);
                 self.latest_allocation_of_size.insert(block.size_bytes, operator);
-                if !block.shadow {
-                    let state = UseState {
-                        born: operator,
-                        first_use: 0,
-                        last_use: 0,
-                        last_operator: StringId::NONE,
-                        last_stack: StackId::NONE,
-                        filled_at_birth: false,
-                        latest_is_access: false,
-                        idle_operators: 0,
-                        kinds: InefficiencyKinds::default(),
-                    };
-                    let index = block.slot as usize;
-                    if self.blocks.len() <= index {
-                        self.blocks.resize(index + 1, None);
-                    }
-                    self.blocks[index] = Some(state);
+                let slot = block.slot as usize;
+                if self.blocks.len() <= slot {
+                    self.blocks.resize(slot + 1, UseState::default());
                 }
+                // Nobody knows the begin of a block that was there before.
+                let born = if block.shadow { 0 } else { operator };
+                self.blocks[slot] = UseState { born, ..UseState::default() };
             }
             BlockChange::Ends(..) => {
-                if let Some(state) = self.blocks.get_mut(block.slot as usize).and_then(Option::take) {
-                    self.end(index, operator, block, state, true);
+                if let Some(state) = self.blocks.get_mut(block.slot as usize).map(std::mem::take)
+                    && state.born != 0
+                {
+                    self.end(index, operator, block, &state, true);
                 }
                 self.remember(index, operator, is_open.then_some(event.thread_id), false);
             }
@@ -390,7 +412,7 @@ impl Inefficient {
     }
 
     /// Notes that an operator allocated or freed. Open operators count when they end.
-    fn remember(&mut self, index: usize, operator: u64, thread_id: Option<u32>, allocates: bool) {
+    fn remember(&mut self, index: usize, operator: u32, thread_id: Option<u32>, allocates: bool) {
         match thread_id.map(|thread_id| self.threads.entry(thread_id)) {
             Some(thread) if allocates => thread.allocated |= 1 << index,
             Some(thread) => thread.freed |= 1 << index,
@@ -407,15 +429,15 @@ impl Inefficient {
                 let thread = self.threads.entry(event.thread_id);
                 thread.depth += 1;
                 if thread.depth == 1 {
-                    self.operators += 1;
-                    *thread = ThreadState { depth: 1, operator: self.operators, allocated: 0, freed: 0 };
+                    let operator = self.next_operator();
+                    *self.threads.entry(event.thread_id) = ThreadState { depth: 1, operator, allocated: 0, freed: 0 };
                 }
             }
             EventKind::Operator { begins: false, .. } => self.operator_ends(event.thread_id),
             EventKind::Access { kind, allocation_id, slot, operator, output_position, .. } if allocation_id != 0 => {
                 self.accesses += 1;
                 let (number, _) = self.operator_of(event.thread_id);
-                let Some(Some(state)) = self.blocks.get_mut(slot as usize) else { return };
+                let Some(state) = self.blocks.get_mut(slot as usize).filter(|state| state.born != 0) else { return };
                 if number == state.born {
                     let is_output = output_position > 0 || kind != AccessKind::Read;
                     let allocating_only =
@@ -430,7 +452,7 @@ impl Inefficient {
                         }
                     }
                     let idle = number.saturating_sub(state.last_use);
-                    if state.latest_is_access && idle > self.settings.idle_threshold {
+                    if state.latest_is_access && u64::from(idle) > self.settings.idle_threshold {
                         state.kinds = state.kinds.with(InefficiencyKinds::IDLE);
                         state.idle_operators = state.idle_operators.max(idle);
                     }
@@ -462,7 +484,7 @@ impl Inefficient {
     }
 
     /// Judges a block at its end, or at the end of the run.
-    fn end(&mut self, index: usize, operator: u64, block: &LiveBlock, state: UseState, freed: bool) {
+    fn end(&mut self, index: usize, operator: u32, block: &LiveBlock, state: &UseState, freed: bool) {
         let size_bytes = block.size_bytes;
         if size_bytes < self.settings.minimum_size_bytes {
             return;
@@ -482,46 +504,53 @@ impl Inefficient {
             if state.filled_at_birth {
                 self.report.results_kept.add(size_bytes);
             } else {
-                window.saved(state.born, state.first_use - 1, size_bytes);
-                self.find(FindingKind::EarlyAllocation, block, &state, state.first_use - state.born);
+                window.saved(u64::from(state.born), u64::from(state.first_use - 1), size_bytes);
+                self.find(FindingKind::EarlyAllocation, block, state, state.first_use - state.born);
             }
         }
         if kinds.contains(InefficiencyKinds::LATE) {
             self.report.late_deallocation.add(size_bytes);
             let window = self.windows.entry((block.properties.device, block.properties.pool));
-            window.saved(state.last_use + 1, operator, size_bytes);
+            window.saved(u64::from(state.last_use) + 1, u64::from(operator), size_bytes);
             if self.latest_allocation_of_size.get(&size_bytes).is_some_and(|&latest| latest > state.last_use) {
                 self.report.shareable.add(size_bytes);
             }
-            self.find(FindingKind::LateDeallocation, block, &state, operator - state.last_use);
+            self.find(FindingKind::LateDeallocation, block, state, operator - state.last_use);
         }
         if kinds.contains(InefficiencyKinds::IDLE) {
             self.report.temporary_idleness.add(size_bytes);
-            self.find(FindingKind::TemporaryIdleness, block, &state, state.idle_operators);
+            self.find(FindingKind::TemporaryIdleness, block, state, state.idle_operators);
         }
-        if state.last_use == 0 && self.accesses > 0 && operator > state.born + 1 {
+        if state.last_use == 0 && self.accesses > 0 && operator.saturating_sub(state.born) > 1 {
             self.report.never_used.add(size_bytes);
-            self.find(FindingKind::NeverUsed, block, &state, operator - state.born);
+            self.find(FindingKind::NeverUsed, block, state, operator - state.born);
         }
     }
 
-    fn find(&mut self, kind: FindingKind, block: &LiveBlock, state: &UseState, operators: u64) {
+    fn find(&mut self, kind: FindingKind, block: &LiveBlock, state: &UseState, operators: u32) {
         let key = (kind, block.properties.device, block.properties.pool, Site::of(block));
-        let group = self.groups.entry(key).or_insert(Group {
-            sample: *block,
-            used_by: state.last_operator,
-            used_at: state.last_stack,
-            count: 0,
-            bytes: 0,
-            largest_bytes: 0,
-            wasted: 0,
-        });
+        let hash = |key: &GroupKey| FxBuildHasher.hash_one(key);
+        let sample = || Sample { block: *block, used_by: state.last_operator, used_at: state.last_stack };
+        let groups = &self.groups;
+        let is_it = |&position: &u32| groups[position as usize].key == key;
+        let position = match self.group_positions.find(hash(&key), is_it) {
+            Some(&position) => position as usize,
+            None => {
+                let position = groups.len();
+                self.group_positions
+                    .insert_unique(hash(&key), position as u32, |&other| hash(&groups[other as usize].key));
+                self.groups.push(Group { key, count: 0, bytes: 0, largest_bytes: block.size_bytes, wasted: 0 });
+                self.samples.push(sample());
+                position
+            }
+        };
+        let group = &mut self.groups[position];
         group.count += 1;
         group.bytes = group.bytes.saturating_add(block.size_bytes);
-        group.wasted = group.wasted.saturating_add(block.size_bytes.saturating_mul(operators));
+        group.wasted = group.wasted.saturating_add(block.size_bytes.saturating_mul(u64::from(operators)));
         if block.size_bytes > group.largest_bytes {
             group.largest_bytes = block.size_bytes;
-            (group.sample, group.used_by, group.used_at) = (*block, state.last_operator, state.last_stack);
+            self.samples[position] = sample();
         }
     }
 
@@ -531,32 +560,33 @@ impl Inefficient {
         let mut alive: Vec<&LiveBlock> = situation.live_blocks().collect();
         alive.sort_unstable_by_key(|block| block.allocation_id);
         for block in alive {
-            if let Some(Some(state)) = states.get(block.slot as usize)
+            if let Some(state) = states.get(block.slot as usize).filter(|state| state.born != 0)
                 && let Some(index) = pool_index(block.properties.pool)
             {
-                self.end(index, self.operators, block, *state, false);
+                self.end(index, self.latest_operator(), block, state, false);
             }
         }
         *notes = std::mem::take(&mut self.notes);
-        let mut groups: Vec<_> = self.groups.into_iter().collect();
-        groups.sort_by_key(|((kind, device, pool, site), group)| {
-            (std::cmp::Reverse(group.wasted), *kind, *device, *pool, *site)
-        });
+        let mut groups: Vec<(Group, Sample)> = self.groups.into_iter().zip(self.samples).collect();
+        groups.sort_by_key(|(group, _)| (std::cmp::Reverse(group.wasted), group.key));
         let mut report = self.report;
         report.findings_not_listed = groups.len().saturating_sub(LISTED_FINDINGS) as u64;
         report.findings = groups
             .iter()
             .take(LISTED_FINDINGS)
-            .map(|((kind, device, pool, _), group)| Finding {
-                kind: *kind,
-                device: *device,
-                pool: *pool,
-                site: SiteText::of(&group.sample, situation, names),
-                use_line: use_line(group, names),
-                count: group.count,
-                bytes: group.bytes,
-                largest_bytes: group.largest_bytes,
-                wasted_byte_operators: group.wasted,
+            .map(|(group, sample)| {
+                let (kind, device, pool, _) = group.key;
+                Finding {
+                    kind,
+                    device,
+                    pool,
+                    site: SiteText::of(&sample.block, situation, names),
+                    use_line: use_line(sample, names),
+                    count: group.count,
+                    bytes: group.bytes,
+                    largest_bytes: group.largest_bytes,
+                    wasted_byte_operators: group.wasted,
+                }
             })
             .collect();
         let mut peaks: Vec<PeakPotential> = self
@@ -575,12 +605,12 @@ impl Inefficient {
     }
 }
 
-fn use_line(group: &Group, names: &dyn Names) -> String {
-    let frames: Vec<Frame> = if group.used_at.is_some() { names.python_frames(group.used_at) } else { Vec::new() };
-    match (user_frame(&frames), group.used_by.is_some()) {
-        (Some(frame), true) => format!("{} ({})", frame.describe(), names.text(group.used_by)),
+fn use_line(sample: &Sample, names: &dyn Names) -> String {
+    let frames: Vec<Frame> = if sample.used_at.is_some() { names.python_frames(sample.used_at) } else { Vec::new() };
+    match (user_frame(&frames), sample.used_by.is_some()) {
+        (Some(frame), true) => format!("{} ({})", frame.describe(), names.text(sample.used_by)),
         (Some(frame), false) => frame.describe(),
-        (None, true) => names.text(group.used_by),
+        (None, true) => names.text(sample.used_by),
         (None, false) => String::new(),
     }
 }

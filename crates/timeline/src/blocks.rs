@@ -1,9 +1,11 @@
 //! Which blocks are alive, found by address, by handle, or by an address inside them.
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 
+use hashbrown::HashTable;
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Pool};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 /// Within a space and a device an address names at most one live block. Driver memory on the host
 /// and on a device share a space because a driver free does not say which of them it frees.
@@ -52,6 +54,11 @@ impl BlockKey {
     pub(crate) fn address(self) -> u64 {
         self.address
     }
+
+    #[inline]
+    fn hash(self) -> u64 {
+        FxBuildHasher.hash_one(self)
+    }
 }
 
 fn realm(space: Space, device: Device) -> u32 {
@@ -80,13 +87,15 @@ pub(crate) struct Block {
 
 /// All live blocks.
 ///
-/// Blocks lie in slots that are reused; addresses lead to slots. That keeps what is searched small and
-/// gives everybody who follows blocks a dense number for each.
+/// Blocks lie in slots that are reused; addresses lead to slots. What is searched holds slot numbers
+/// only, so that it stays in the processor's caches, and everybody who follows blocks gets a dense
+/// number for each.
 #[derive(Debug, Default)]
 pub(crate) struct BlockTable {
-    slots: Vec<Block>,
+    /// Blocks with their keys; those of free slots are old.
+    slots: Vec<(BlockKey, Block)>,
     free_slots: Vec<u32>,
-    by_key: FxHashMap<BlockKey, u32>,
+    by_key: HashTable<u32>,
     handles: FxHashMap<(Pool, u64), BlockKey>,
     /// Spaces and devices that ever held a block.
     realms: Vec<u32>,
@@ -109,10 +118,11 @@ impl BlockTable {
         }
         block.slot = self.next_slot();
         match self.free_slots.pop() {
-            Some(slot) => self.slots[slot as usize] = block,
-            None => self.slots.push(block),
+            Some(slot) => self.slots[slot as usize] = (key, block),
+            None => self.slots.push((key, block)),
         }
-        self.by_key.insert(key, block.slot);
+        let slots = &self.slots;
+        self.by_key.insert_unique(key.hash(), block.slot, |&slot| slots[slot as usize].0.hash());
     }
 
     /// The slot that the next block will get.
@@ -124,9 +134,11 @@ impl BlockTable {
     /// Takes a block out.
     #[inline]
     pub(crate) fn remove(&mut self, key: BlockKey) -> Option<Block> {
-        let slot = self.by_key.remove(&key)?;
+        let slots = &self.slots;
+        let entry = self.by_key.find_entry(key.hash(), |&slot| slots[slot as usize].0 == key).ok()?;
+        let (slot, _) = entry.remove();
         self.free_slots.push(slot);
-        let block = self.slots[slot as usize];
+        let block = self.slots[slot as usize].1;
         let handle = (block.properties.pool, block.handle);
         if block.handle != 0 && self.handles.get(&handle) == Some(&key) {
             self.handles.remove(&handle);
@@ -150,35 +162,36 @@ impl BlockTable {
 
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> &Block {
-        &self.slots[slot as usize]
+        &self.slots[slot as usize].1
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: u32) -> &mut Block {
-        &mut self.slots[slot as usize]
+        &mut self.slots[slot as usize].1
     }
 
     /// Slot of the block with this key.
+    #[inline]
     pub(crate) fn slot(&self, key: BlockKey) -> Option<u32> {
-        self.by_key.get(&key).copied()
+        self.by_key.find(key.hash(), |&slot| self.slots[slot as usize].0 == key).copied()
     }
 
     /// The block that begins at an address. A device that nobody named matches any.
     #[inline]
     pub(crate) fn find(&self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
         let exact = BlockKey::new(space, device, address);
-        if let Some(&slot) = self.by_key.get(&exact) {
+        if let Some(slot) = self.slot(exact) {
             return Some((exact, slot));
         }
         let key = self.find_on_any_device(space, device, address)?;
-        Some((key, self.by_key[&key]))
+        Some((key, self.slot(key)?))
     }
 
     fn find_on_any_device(&self, space: Space, device: Device, address: u64) -> Option<BlockKey> {
         if device != Device::Unknown {
             return None;
         }
-        self.realms_of(space).map(|realm| BlockKey { realm, address }).find(|key| self.by_key.contains_key(key))
+        self.realms_of(space).map(|realm| BlockKey { realm, address }).find(|&key| self.slot(key).is_some())
     }
 
     /// The block that was given a handle.
@@ -197,9 +210,9 @@ impl BlockTable {
 
     fn find_around(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
         let (by_key, slots) = (&self.by_key, &self.slots);
-        let by_address = self
-            .by_address
-            .get_or_insert_with(|| by_key.iter().map(|(key, slot)| (*key, slots[*slot as usize].size_bytes)).collect());
+        let by_address = self.by_address.get_or_insert_with(|| {
+            by_key.iter().map(|&slot| &slots[slot as usize]).map(|(key, block)| (*key, block.size_bytes)).collect()
+        });
         let holding = |realm: u32| {
             let (key, size_bytes) =
                 by_address.range(BlockKey { realm, address: 0 }..=BlockKey { realm, address }).next_back()?;
@@ -211,7 +224,7 @@ impl BlockTable {
             }
             device => holding(realm(space, device)),
         }?;
-        Some((key, by_key[&key]))
+        Some((key, self.slot(key)?))
     }
 
     fn realms_of(&self, space: Space) -> impl Iterator<Item = u32> {
@@ -223,9 +236,9 @@ impl BlockTable {
         let mut keys: Vec<(u64, BlockKey)> = self
             .by_key
             .iter()
-            .map(|(key, slot)| (self.get(*slot), *key))
-            .filter(|(block, _)| wanted(block))
-            .map(|(block, key)| (block.allocation_id, key))
+            .map(|&slot| &self.slots[slot as usize])
+            .filter(|(_, block)| wanted(block))
+            .map(|(key, block)| (block.allocation_id, *key))
             .collect();
         keys.sort_unstable_by_key(|(allocation_id, _)| *allocation_id);
         keys.into_iter().map(|(_, key)| key).collect()

@@ -13,7 +13,7 @@ use msmemscope_event::{BlockProperties, Framework, Pool, StringId, driver_module
 use msmemscope_trace::Definitions;
 use rustc_hash::FxHashMap;
 
-use crate::event::{EventKind, LabelChange, TimelineEvent};
+use crate::event::{BlockEvent, EventKind, LabelChange, TimelineEvent};
 use crate::pass::run;
 use crate::settings::TimelineSettings;
 use crate::source::FactSource;
@@ -111,7 +111,7 @@ impl ThreadLabels {
     }
 
     fn current(&self) -> [Label; LEVELS] {
-        let mut labels = [Label::None; LEVELS];
+        let mut labels = NO_LABELS;
         let system = self.system.iter().map(|stack| stack.last());
         let user = (0..USER_LEVELS).map(|position| self.user.get(position));
         for (slot, label) in labels.iter_mut().zip(system.chain(user)) {
@@ -124,7 +124,8 @@ impl ThreadLabels {
 /// The labels of a live block, and whose they are: slots are used again.
 #[derive(Clone, Copy, Debug, Default)]
 struct SlotLabels {
-    allocation_id: u64,
+    /// The low half of the allocation id, which is enough to tell apart the blocks of one slot.
+    allocation: u32,
     /// Index into the sets plus one; zero without labels.
     set: u32,
 }
@@ -136,15 +137,20 @@ pub struct OwnerBook {
     by_slot: Vec<SlotLabels>,
     sets: Vec<LabelSet>,
     ids: FxHashMap<LabelSet, u32>,
-    latest: Option<(LabelSet, u32)>,
+    /// By index of a set: the number of the set that an operator's touch makes of it.
+    touched_sets: Vec<u32>,
+    /// Allocator of the latest block without labels, with the number of its set.
+    latest_bare: Option<(Allocator, u32)>,
 }
+
+const NO_LABELS: [Label; LEVELS] = [Label::None; LEVELS];
 
 impl OwnerBook {
     /// Number of the owner of a live block; the same for all blocks of one owner, zero without owner.
     #[inline]
     pub fn owner_id(&self, slot: u32, allocation_id: u64) -> u32 {
         match self.by_slot.get(slot as usize) {
-            Some(labels) if labels.allocation_id == allocation_id => labels.set,
+            Some(labels) if labels.allocation == allocation_id as u32 => labels.set,
             _ => 0,
         }
     }
@@ -160,44 +166,86 @@ impl OwnerBook {
         (id != 0).then(|| self.sets[id as usize - 1])
     }
 
-    fn set(&mut self, slot: u32, allocation_id: u64, set: LabelSet) {
-        let id = match self.latest {
-            Some((latest, id)) if latest == set => id,
-            _ => {
-                let next = self.sets.len() as u32 + 1;
-                let id = *self.ids.entry(set).or_insert(next);
-                if id == next {
-                    self.sets.push(set);
-                }
-                self.latest = Some((set, id));
-                id
-            }
-        };
+    /// The number of a set of labels.
+    fn id_of(&mut self, set: LabelSet) -> u32 {
+        let next = self.sets.len() as u32 + 1;
+        let id = *self.ids.entry(set).or_insert(next);
+        if id == next {
+            self.sets.push(set);
+            self.touched_sets.push(0);
+        }
+        id
+    }
+
+    #[inline]
+    fn set(&mut self, slot: u32, allocation_id: u64, id: u32) {
         let index = slot as usize;
         if self.by_slot.len() <= index {
             self.by_slot.resize(index + 1, SlotLabels::default());
         }
-        self.by_slot[index] = SlotLabels { allocation_id, set: id };
+        self.by_slot[index] = SlotLabels { allocation: allocation_id as u32, set: id };
     }
 
     /// Changes one label of an allocation, which need not have shown up yet.
     fn label(&mut self, slot: u32, allocation_id: u64, level: u32, label: Label) {
-        let none = LabelSet { allocator: None, labels: [Label::None; LEVELS] };
+        let none = LabelSet { allocator: None, labels: NO_LABELS };
         let mut set = self.get(slot, allocation_id).unwrap_or(none);
         set.labels[(level as usize).min(LEVELS - 1)] = label;
-        self.set(slot, allocation_id, set);
+        let id = self.id_of(set);
+        self.set(slot, allocation_id, id);
     }
 
-    /// An operator touched a block. Almost always it has been touched before.
+    /// An operator touched a block. What that makes of a set of labels is worked out once.
     #[inline]
     fn touched(&mut self, slot: u32, allocation_id: u64) -> bool {
         let id = self.owner_id(slot, allocation_id);
-        let is_empty = |set: &LabelSet| set.labels[LEVEL_DETAIL_2 as usize] == Label::None;
-        let changes = id == 0 || is_empty(&self.sets[id as usize - 1]);
-        if changes {
-            self.label(slot, allocation_id, LEVEL_DETAIL_2, Label::Operator);
+        let touched = match (id as usize).checked_sub(1).map(|index| self.touched_sets[index]) {
+            Some(known) if known != 0 => known,
+            _ => self.touched_set(id),
+        };
+        if touched != id {
+            self.set(slot, allocation_id, touched);
         }
-        changes
+        touched != id
+    }
+
+    #[cold]
+    fn touched_set(&mut self, id: u32) -> u32 {
+        let index = (id as usize).checked_sub(1);
+        let mut set = index.map_or(LabelSet { allocator: None, labels: NO_LABELS }, |index| self.sets[index]);
+        let label = &mut set.labels[LEVEL_DETAIL_2 as usize];
+        if *label == Label::None {
+            *label = Label::Operator;
+        }
+        let touched = self.id_of(set);
+        if let Some(index) = index {
+            self.touched_sets[index] = touched;
+        }
+        touched
+    }
+
+    /// A block came into being.
+    #[inline]
+    fn begin(&mut self, thread_id: u32, block: &BlockEvent) {
+        let allocator = Allocator::of(&block.properties);
+        let known = self.owner_id(block.slot, block.allocation_id);
+        let id = if known == 0 && (block.shadow || self.threads.is_empty()) {
+            match self.latest_bare {
+                Some((latest, id)) if latest == allocator => id,
+                _ => {
+                    let id = self.id_of(LabelSet { allocator: Some(allocator), labels: NO_LABELS });
+                    self.latest_bare = Some((allocator, id));
+                    id
+                }
+            }
+        } else {
+            let labels = match known {
+                0 => self.threads.get(&thread_id).map_or(NO_LABELS, ThreadLabels::current),
+                id => self.sets[id as usize - 1].labels,
+            };
+            self.id_of(LabelSet { allocator: Some(allocator), labels })
+        };
+        self.set(block.slot, block.allocation_id, id);
     }
 
     /// Takes in an event. Gives slot and allocation of the block whose owner changed, if one's did.
@@ -205,13 +253,7 @@ impl OwnerBook {
     pub fn event(&mut self, event: &TimelineEvent) -> Option<(u32, u64)> {
         match &event.kind {
             EventKind::Malloc(block) if block.properties.pool != Pool::HostTensor => {
-                let allocator = Some(Allocator::of(&block.properties));
-                let labels = match self.get(block.slot, block.allocation_id) {
-                    Some(known) => known.labels,
-                    None if block.shadow || self.threads.is_empty() => [Label::None; LEVELS],
-                    None => self.threads.get(&event.thread_id).map_or([Label::None; LEVELS], ThreadLabels::current),
-                };
-                self.set(block.slot, block.allocation_id, LabelSet { allocator, labels });
+                self.begin(event.thread_id, block);
                 Some((block.slot, block.allocation_id))
             }
             EventKind::Access { allocation_id, slot, framework: Framework::Aten, .. } if *allocation_id != 0 => {

@@ -333,6 +333,9 @@ fact_table! {
     42 Thread { thread_id }
 }
 
+/// Kinds of records that free a block.
+const FREE_KINDS: [u8; 2] = [3, 4];
+
 /// Bytes of text the fact carries.
 #[inline(always)]
 fn text_length(fact: &Fact<'_>) -> usize {
@@ -419,6 +422,21 @@ pub enum Decoded<'a> {
     Torn,
 }
 
+/// Time and [tie rank](Record::tie_rank) of the record at the begin of some bytes, without looking at
+/// the rest of it. Only for bytes that [`decode`] has understood before.
+#[inline]
+pub(crate) fn peek(state: &CodecState, bytes: &[u8]) -> Option<(u64, u8)> {
+    let prefix_bytes = match bytes.first()? {
+        0 => return None,
+        &LONG_FORM => 5,
+        _ => 1,
+    };
+    let mut input = Input { rest: bytes.get(prefix_bytes..)? };
+    let kind = input.byte()? & KIND_MASK;
+    let monotonic_ns = state.monotonic_ns.wrapping_add(unzigzag(input.number()?) as u64);
+    Some((monotonic_ns, u8::from(!FREE_KINDS.contains(&kind))))
+}
+
 /// Reads one record. On damage the state may be off until the next chunk; the times of later records
 /// are then as wrong as the damaged one was.
 #[inline]
@@ -454,4 +472,42 @@ fn decode_body<'a>(state: &mut CodecState, body: &'a [u8]) -> Option<Record<'a>>
     }
     // Bytes left over belong to fields that a newer writer appended; they are skipped.
     Some(Record { monotonic_ns, thread_id: state.thread_id, native_stack, python_stack, fact })
+}
+
+#[cfg(test)]
+mod tests {
+    use msmemscope_event::Pool;
+
+    use super::*;
+
+    #[test]
+    fn a_peek_tells_what_the_whole_record_tells() {
+        let properties = BlockProperties::framework(Pool::Atb, Device::Npu(3));
+        let facts = [
+            Fact::Allocation { properties, address: 1 << 40, size_bytes: 7 },
+            Fact::Free { properties, address: 1 << 40 },
+            Fact::FreeByHandle { properties, handle: 9 },
+            Fact::DefineString { id: StringId(1), text: &[b'a'; 300] },
+            Fact::RangeEnd { domain: StringId::NONE, device: Device::Host, range_id: 5 },
+        ];
+        let mut bytes = vec![0; 4096];
+        let (mut writing, mut length) = (CodecState::new(1000, 1), 0);
+        for (position, fact) in facts.iter().enumerate() {
+            let time = 5000 + 300 * position as u64;
+            // SAFETY: all of them together are far smaller than the buffer.
+            length += unsafe {
+                let destination = bytes.as_mut_ptr().add(length);
+                encode(&mut writing, time, StackId(2), StackId::NONE, fact, destination)
+            };
+        }
+        let (mut state, mut rest) = (CodecState::new(1000, 1), &bytes[..length]);
+        for fact in facts {
+            let peeked = peek(&state, rest);
+            let Decoded::Record(record, taken) = decode(&mut state, rest) else { panic!("{fact:?} is whole") };
+            assert_eq!(record.fact, fact);
+            assert_eq!(peeked, Some((record.monotonic_ns, record.tie_rank())), "{fact:?}");
+            rest = &rest[taken..];
+        }
+        assert_eq!(peek(&state, rest), None);
+    }
 }

@@ -30,7 +30,7 @@ struct OpenChunk {
     /// Place of the record that comes next, and its number in the chunk.
     head: Place,
     record_number: u32,
-    /// For chunks whose records are not in time order: all places, next one last.
+    /// For chunks that are not orderly: keys and places of all records, next one last.
     sorted: Option<Vec<(Key, Place)>>,
 }
 
@@ -41,37 +41,56 @@ impl OpenChunk {
         let bytes = source.read(offset, summary.usable_bytes).unwrap_or_default();
         let head = Place { state: CodecState::new(summary.base_monotonic_ns, summary.thread_id), offset: 0 };
         let mut chunk = Self { index: summary.index, bytes, head, record_number: 0, sorted: None };
-        if !summary.in_time_order {
-            let mut places = Vec::new();
-            while let Some(entry) = chunk.next_place() {
-                places.push(entry);
-            }
-            places
-                .sort_unstable_by_key(|&((monotonic_ns, .., record_number), _)| Reverse((monotonic_ns, record_number)));
-            chunk.sorted = Some(places);
+        if !summary.is_orderly {
+            chunk.sorted = Some(chunk.sort());
         }
         chunk
     }
 
-    /// Key and place of the next record in order; advances past it.
-    fn next_place(&mut self) -> Option<(Key, Place)> {
-        if let Some(sorted) = &mut self.sorted {
-            return sorted.pop();
-        }
-        loop {
-            let place = self.head;
-            let rest = self.bytes.get(self.head.offset..)?;
-            match codec::decode(&mut self.head.state, rest) {
+    /// Keys and places of all records that can be understood, the earliest last.
+    fn sort(&self) -> Vec<(Key, Place)> {
+        let mut places: Vec<(Key, Place)> = Vec::new();
+        let mut place = self.head;
+        while let Some(rest) = self.bytes.get(place.offset..) {
+            let begin = place;
+            match codec::decode(&mut place.state, rest) {
                 Decoded::Record(record, taken_bytes) => {
-                    self.head.offset += taken_bytes;
-                    self.record_number += 1;
-                    let key =
-                        (record.monotonic_ns, record.tie_rank(), record.thread_id, self.index, self.record_number);
-                    return Some((key, place));
+                    place.offset += taken_bytes;
+                    let record_number = places.len() as u32 + 1;
+                    let key = (record.monotonic_ns, record.tie_rank(), record.thread_id, self.index, record_number);
+                    places.push((key, begin));
                 }
-                Decoded::Damaged(taken_bytes) => self.head.offset += taken_bytes,
-                Decoded::Torn => return None,
+                Decoded::Damaged(taken_bytes) => place.offset += taken_bytes,
+                Decoded::Torn => break,
             }
+        }
+        places.sort_unstable_by_key(|&((monotonic_ns, .., record_number), _)| Reverse((monotonic_ns, record_number)));
+        places
+    }
+
+    /// Key of the record that comes next.
+    #[inline]
+    fn next_key(&self) -> Option<Key> {
+        if let Some(sorted) = &self.sorted {
+            return sorted.last().map(|(key, _)| *key);
+        }
+        let (monotonic_ns, tie_rank) = codec::peek(&self.head.state, self.bytes.get(self.head.offset..)?)?;
+        Some((monotonic_ns, tie_rank, self.head.state.thread_id, self.index, self.record_number))
+    }
+
+    /// The record that comes next; advances past it.
+    #[inline]
+    fn next(&mut self) -> Option<Record<'_>> {
+        if let Some(sorted) = &mut self.sorted {
+            self.head = sorted.pop()?.1;
+        }
+        match codec::decode(&mut self.head.state, self.bytes.get(self.head.offset..)?) {
+            Decoded::Record(record, taken_bytes) => {
+                self.head.offset += taken_bytes;
+                self.record_number += 1;
+                Some(record)
+            }
+            Decoded::Damaged(_) | Decoded::Torn => None,
         }
     }
 }
@@ -80,7 +99,6 @@ impl OpenChunk {
 struct Head {
     key: Key,
     slot: usize,
-    place: Place,
 }
 
 impl PartialEq for Head {
@@ -108,10 +126,8 @@ pub struct RecordStream {
     open: Vec<Option<OpenChunk>>,
     free_slots: Vec<usize>,
     heads: BinaryHeap<Reverse<Head>>,
-    /// The chunk read from last, kept out of the heap while it stays the earliest.
-    current: Option<Head>,
-    /// Chunk that gave its last record with the previous call.
-    exhausted: Option<usize>,
+    /// The chunk that gave the latest record; not in the heap.
+    given_from: Option<usize>,
     records_done: u64,
     records_total: u64,
 }
@@ -126,8 +142,7 @@ impl RecordStream {
             open: Vec::new(),
             free_slots: Vec::new(),
             heads: BinaryHeap::new(),
-            current: None,
-            exhausted: None,
+            given_from: None,
             records_done: 0,
             records_total: trace.completeness().records,
         }
@@ -140,54 +155,67 @@ impl RecordStream {
 
     /// The next record. It borrows from the stream; copy what must be kept.
     #[expect(clippy::should_implement_trait, reason = "a lending iterator cannot implement Iterator")]
+    #[inline]
     pub fn next(&mut self) -> Option<Record<'_>> {
-        if let Some(slot) = self.exhausted.take() {
-            self.open[slot] = None;
-            self.free_slots.push(slot);
+        let slot = self.advance()?;
+        self.records_done += 1;
+        self.given_from = Some(slot);
+        self.open[slot].as_mut()?.next()
+    }
+
+    /// The chunk that has the next record.
+    #[inline]
+    fn advance(&mut self) -> Option<usize> {
+        let mut current = None;
+        if let Some(slot) = self.given_from.take() {
+            match self.open[slot].as_ref().and_then(OpenChunk::next_key) {
+                Some(key) => current = Some(Head { key, slot }),
+                None => self.close(slot),
+            }
         }
-        self.open_due_chunks();
-        let head = match (self.current.take(), self.heads.peek()) {
+        // The chunk read from last stays out of the heap while it is the earliest.
+        let earliest_known_ns = match (&current, self.heads.peek()) {
+            (Some(current), Some(Reverse(head))) => current.key.0.min(head.key.0),
+            (Some(current), None) => current.key.0,
+            (None, Some(Reverse(head))) => head.key.0,
+            (None, None) => u64::MAX,
+        };
+        if self.waiting.last().is_some_and(|chunk| chunk.earliest_monotonic_ns <= earliest_known_ns) {
+            self.open_due_chunks(earliest_known_ns);
+        }
+        match (current, self.heads.peek()) {
             (Some(current), Some(Reverse(earliest))) if earliest.key < current.key => {
                 self.heads.push(Reverse(current));
-                self.heads.pop()?.0
+                self.heads.pop().map(|head| head.0.slot)
             }
-            (Some(current), _) => current,
-            (None, _) => self.heads.pop()?.0,
-        };
-        match self.open[head.slot].as_mut()?.next_place() {
-            Some((key, place)) => self.current = Some(Head { key, slot: head.slot, place }),
-            None => self.exhausted = Some(head.slot),
-        }
-        self.records_done += 1;
-        let chunk = self.open[head.slot].as_ref()?;
-        let mut state = head.place.state;
-        match codec::decode(&mut state, chunk.bytes.get(head.place.offset..)?) {
-            Decoded::Record(record, _) => Some(record),
-            Decoded::Damaged(_) | Decoded::Torn => None,
+            (Some(current), _) => Some(current.slot),
+            (None, _) => self.heads.pop().map(|head| head.0.slot),
         }
     }
 
+    #[cold]
+    fn close(&mut self, slot: usize) {
+        self.open[slot] = None;
+        self.free_slots.push(slot);
+    }
+
     /// Opens every chunk that may hold a record earlier than all known ones.
-    fn open_due_chunks(&mut self) {
+    #[cold]
+    fn open_due_chunks(&mut self, mut earliest_known_ns: u64) {
         while let Some(chunk) = self.waiting.last() {
-            let earliest_known = match (&self.current, self.heads.peek()) {
-                (Some(current), Some(Reverse(head))) => Some(current.key.0.min(head.key.0)),
-                (Some(current), None) => Some(current.key.0),
-                (None, Some(Reverse(head))) => Some(head.key.0),
-                (None, None) => None,
-            };
-            if earliest_known.is_some_and(|earliest| earliest < chunk.earliest_monotonic_ns) {
+            if chunk.earliest_monotonic_ns > earliest_known_ns {
                 return;
             }
-            let mut opened = OpenChunk::new(&self.source, chunk);
+            let opened = OpenChunk::new(&self.source, chunk);
             self.waiting.pop();
-            if let Some((key, place)) = opened.next_place() {
+            if let Some(key) = opened.next_key() {
+                earliest_known_ns = earliest_known_ns.min(key.0);
                 let slot = self.free_slots.pop().unwrap_or_else(|| {
                     self.open.push(None);
                     self.open.len() - 1
                 });
                 self.open[slot] = Some(opened);
-                self.heads.push(Reverse(Head { key, slot, place }));
+                self.heads.push(Reverse(Head { key, slot }));
             }
         }
     }

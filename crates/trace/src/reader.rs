@@ -186,7 +186,8 @@ pub(crate) struct ChunkSummary {
     pub(crate) base_monotonic_ns: u64,
     pub(crate) thread_id: u32,
     pub(crate) earliest_monotonic_ns: u64,
-    pub(crate) in_time_order: bool,
+    /// Every record is whole and none is earlier than the one before it.
+    pub(crate) is_orderly: bool,
 }
 
 /// How many codes a [`Device`] can have.
@@ -383,7 +384,7 @@ impl Trace {
             base_monotonic_ns: u64_at(bytes, chunk_offset::BASE_MONOTONIC_NS),
             thread_id: u32_at(bytes, chunk_offset::THREAD_ID),
             earliest_monotonic_ns: u64::MAX,
-            in_time_order: true,
+            is_orderly: true,
         };
         let mut state = CodecState::new(summary.base_monotonic_ns, summary.thread_id);
         let mut latest_in_chunk_ns = 0;
@@ -392,7 +393,7 @@ impl Trace {
                 Decoded::Record(record, taken_bytes) => {
                     summary.usable_bytes += taken_bytes;
                     summary.earliest_monotonic_ns = summary.earliest_monotonic_ns.min(record.monotonic_ns);
-                    summary.in_time_order &= record.monotonic_ns >= latest_in_chunk_ns;
+                    summary.is_orderly &= record.monotonic_ns >= latest_in_chunk_ns;
                     latest_in_chunk_ns = latest_in_chunk_ns.max(record.monotonic_ns);
                     self.completeness.records += 1;
                     self.completeness.record_bytes += taken_bytes as u64;
@@ -410,6 +411,7 @@ impl Trace {
                     let offset = summary.usable_bytes as u64;
                     self.completeness.damage.push(Damage::RecordDamaged { chunk: index, offset });
                     summary.usable_bytes += taken_bytes;
+                    summary.is_orderly = false;
                 }
                 Decoded::Torn => {
                     let offset = summary.usable_bytes as u64;
