@@ -288,6 +288,33 @@ def test_owners_are_those_the_program_knows(tmp_path):
         assert shown in finished.report
 
 
+@pytest.mark.parametrize("mode", ["moving", "building", "calling"])
+def test_weights_are_known_before_any_optimizer_makes_a_step(tmp_path, mode):
+    finished = run(tmp_path, "model_too_large.py", mode, options=["--analysis=decompose,oom"],
+                   STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    assert "out of memory:" in finished.output, finished.report
+    weights = int(finished.output.splitlines()[-1])
+    assert weights >= 300 << 20
+    failure = finished.analyze("--analysis=oom")["out_of_memory"]["details"][-1]
+    held = owners(failure["owners"])["PTA@model@weight"]
+    # At most the module that was just being moved or built is not known yet.
+    assert weights - (32 << 20) <= held <= weights + (32 << 20)
+    assert "PTA@model@weight" in finished.report
+
+
+def test_a_lack_of_memory_is_told_though_nobody_asked(tmp_path):
+    finished = run(tmp_path, "out_of_memory.py", "demand", options=["--analysis=none"],
+                   STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    assert "out of memory:" in finished.output
+    assert "OUT OF MEMORY on device 0" in finished.report and "Reason: demand" in finished.report
+    (line,) = lines("out_of_memory.py", "FAULT: demand")
+    assert f"out_of_memory.py:{line} " in finished.report
+    listed = finished.report.split("Largest blocks then:\n")[1].split("\n\n")[0].splitlines()
+    assert len(listed) == 1 + 3, "a header and the three largest"
+    assert not [row for row in finished.rows() if row["Event Type"] in ("OOM_RECENT_ALLOC", "OOM_TOP_ALLOC")]
+    assert "Detected memory leaks" not in finished.report and "Inefficient" not in finished.report
+
+
 def test_labels_of_the_user_end_the_owner(tmp_path):
     program = tmp_path / "labelled.py"
     program.write_text(

@@ -68,7 +68,7 @@ pub fn check(answers: &[Answers], rules: &Rules) -> Vec<RuleResult> {
     }
     if let Some(limit) = rules.maximum_leaked_bytes {
         let leaks = || answers.iter().filter_map(|answers| answers.leaks.as_ref());
-        let leaked: u64 = leaks().map(|leaks| leaks.leaked_bytes()).sum();
+        let leaked: u64 = leaks().map(|leaks| leaks.leaked_bytes()).fold(0, u64::saturating_add);
         let worst =
             leaks().flat_map(|leaks| leaks.leaks.iter().chain(&leaks.after_finalize)).max_by_key(|group| group.bytes);
         let verdict = match worst {

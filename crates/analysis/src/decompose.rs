@@ -85,7 +85,7 @@ pub fn tree(owners: &[OwnerUse]) -> Vec<OwnerNode> {
                 }
             };
             node = &mut node.children[position];
-            node.bytes += owner.bytes;
+            node.bytes = node.bytes.saturating_add(owner.bytes);
             node.blocks += owner.blocks;
         }
     }

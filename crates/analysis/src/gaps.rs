@@ -53,7 +53,7 @@ pub fn find(situation: &Situation, device: Device, pool: Pool) -> Gaps {
         if next > first {
             found.add_gap(end - position);
             found.segments += 1;
-            found.segment_bytes += end - start;
+            found.segment_bytes = found.segment_bytes.saturating_add(end - start);
         }
     }
     found
@@ -63,7 +63,7 @@ impl Gaps {
     fn add_gap(&mut self, bytes: u64) {
         if bytes > 0 {
             self.gaps += 1;
-            self.gap_bytes += bytes;
+            self.gap_bytes = self.gap_bytes.saturating_add(bytes);
             self.largest_gap_bytes = self.largest_gap_bytes.max(bytes);
         }
     }

@@ -145,7 +145,7 @@ pub struct LeakReport {
 impl LeakReport {
     /// Bytes of all leaks, including driver memory alive after aclFinalize.
     pub fn leaked_bytes(&self) -> u64 {
-        self.leaks.iter().chain(&self.after_finalize).map(|group| group.bytes).sum()
+        self.leaks.iter().chain(&self.after_finalize).map(|group| group.bytes).fold(0, u64::saturating_add)
     }
 
     /// Whether there are too few steps to tell a leak from a block retained once.
@@ -234,10 +234,14 @@ impl Leaks {
             if on_device && self.is_candidate(block, situation) {
                 let (steps, bytes) = groups.entry((block.properties.pool, Site::of(block))).or_default();
                 steps.insert(block.device_step);
-                *bytes += block.size_bytes;
+                *bytes = bytes.saturating_add(block.size_bytes);
             }
         }
-        groups.values().filter(|(steps, _)| steps.len() >= LEAK_STEPS).map(|(_, bytes)| bytes).sum()
+        groups
+            .values()
+            .filter(|(steps, _)| steps.len() >= LEAK_STEPS)
+            .map(|(_, bytes)| *bytes)
+            .fold(0, u64::saturating_add)
     }
 
     /// What was found.
@@ -323,7 +327,7 @@ fn group(
             let mut steps: Vec<(u64, u64)> = blocks.iter().map(|block| (block.device_step, block.step)).collect();
             steps.dedup();
             let (first, last) = (steps[0], steps[steps.len() - 1]);
-            let bytes: u64 = blocks.iter().map(|block| block.size_bytes).sum();
+            let bytes: u64 = blocks.iter().map(|block| block.size_bytes).fold(0, u64::saturating_add);
             let leaked = |block: &&LiveBlock| LeakedBlock {
                 allocation_id: block.allocation_id,
                 address: block.address,

@@ -171,7 +171,7 @@ impl MarkLeaks {
                     outcome,
                     leaks,
                     kept_by_pools: kept.len() as u64,
-                    kept_by_pools_bytes: kept.iter().map(|(block, _)| block.size_bytes).sum(),
+                    kept_by_pools_bytes: kept.iter().map(|(block, _)| block.size_bytes).fold(0, u64::saturating_add),
                 }
             })
             .collect();

@@ -225,14 +225,38 @@ const LIBRARY_MARKS: [&str; 15] = [
     "/rustc/",
 ];
 
+/// Installed packages: a program that runs entirely from there has its lines there.
+const PACKAGES: &str = "-packages/";
+
+/// Packages that allocate for everybody, and this tool's own.
+const FRAMEWORK_MARKS: [&str; 5] =
+    ["-packages/torch/", "-packages/torch_npu/", "-packages/mindspore/", OWN_MARK, "<frozen"];
+
 /// Frames of this tool's Python half, which nobody looks for.
 const OWN_MARK: &str = "/msmemscope/";
 
-/// The innermost frame that is the user's own code.
+fn is_from(frame: &Frame, marks: &[&str]) -> bool {
+    marks.iter().any(|mark| frame.file.contains(mark))
+}
+
+fn is_user(frame: &Frame) -> bool {
+    !frame.file.is_empty() && !is_from(frame, &LIBRARY_MARKS)
+}
+
+/// The innermost frame that is the user's own code: outside all libraries, or else of an installed
+/// package that is no framework.
 pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
-    let is_user =
-        |frame: &&Frame| !frame.file.is_empty() && !LIBRARY_MARKS.iter().any(|mark| frame.file.contains(mark));
-    frames.iter().find(is_user)
+    let is_package = |frame: &&Frame| frame.file.contains(PACKAGES) && !is_from(frame, &FRAMEWORK_MARKS);
+    frames.iter().find(|frame| is_user(frame)).or_else(|| frames.iter().find(is_package))
+}
+
+/// The frames worth showing, innermost first: the user's own, or all but this tool's if there are none.
+pub fn telling_frames(frames: &[Frame]) -> Vec<&Frame> {
+    let own: Vec<&Frame> = frames.iter().filter(|frame| is_user(frame)).collect();
+    match own.is_empty() {
+        true => frames.iter().filter(|frame| !is_from(frame, &[OWN_MARK, "<frozen"])).collect(),
+        false => own,
+    }
 }
 
 /// The innermost frame that is not this tool's.
@@ -276,6 +300,27 @@ mod tests {
         assert_eq!(library_frame(&frames[..1]).unwrap().file, frames[0].file);
         assert_eq!(user_frame(&[]), None);
         assert_eq!(frames[1].describe(), "/data/train.py:3 f");
+    }
+
+    #[test]
+    fn frames_of_frameworks_are_left_out_where_there_are_others() {
+        let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 1 };
+        let frames = [
+            frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"),
+            frame("/venv/lib/python3.11/site-packages/megatron/layers.py"),
+            frame("/data/model.py"),
+            frame("/venv/lib/python3.11/site-packages/torch/utils/checkpoint.py"),
+            frame("/data/train.py"),
+            frame("<frozen runpy>"),
+        ];
+        let files = |frames: &[Frame]| -> Vec<String> {
+            telling_frames(frames).iter().map(|frame| frame.file.clone()).collect()
+        };
+        assert_eq!(files(&frames), ["/data/model.py", "/data/train.py"]);
+        assert_eq!(files(&frames[..2]), [frames[0].file.as_str(), frames[1].file.as_str()]);
+        assert_eq!(files(&frames[5..]), [""; 0]);
+        assert_eq!(user_frame(&frames[..2]), Some(&frames[1]), "an installed program's line beats the framework's");
+        assert_eq!(user_frame(&frames[..1]), None);
     }
 
     #[test]

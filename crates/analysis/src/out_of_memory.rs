@@ -171,7 +171,7 @@ impl CardState {
 
     /// Bytes in use when the process holds so many.
     pub(crate) fn used_bytes_now(&self, from_driver_bytes: u64) -> u64 {
-        let used_bytes = self.others_bytes + self.process_bytes.max(from_driver_bytes);
+        let used_bytes = self.others_bytes.saturating_add(self.process_bytes.max(from_driver_bytes));
         if self.total_bytes > 0 { used_bytes.min(self.total_bytes) } else { used_bytes }
     }
 }
@@ -396,7 +396,7 @@ fn owners_of(blocks: &[&LiveBlock], device: Device, situation: &Situation, names
     let mut held: FxHashMap<(OwnerId, Pool), (u64, u64)> = FxHashMap::default();
     for block in blocks.iter().filter(|block| block.properties.device == device) {
         let (bytes, count) = held.entry((block.owner, block.properties.pool)).or_default();
-        *bytes += block.size_bytes;
+        *bytes = bytes.saturating_add(block.size_bytes);
         *count += 1;
     }
     let mut owners: BTreeMap<String, (u64, u64)> = BTreeMap::new();
@@ -408,7 +408,7 @@ fn owners_of(blocks: &[&LiveBlock], device: Device, situation: &Situation, names
         };
         let text = situation.owner_text(owner, names).unwrap_or_else(|| fallback.to_owned());
         let sum = owners.entry(text).or_default();
-        *sum = (sum.0 + bytes, sum.1 + count);
+        *sum = (sum.0.saturating_add(bytes), sum.1 + count);
     }
     let mut owners: Vec<OwnerUse> =
         owners.into_iter().map(|(owner, (bytes, blocks))| OwnerUse { owner, bytes, blocks }).collect();

@@ -71,7 +71,7 @@ impl PeakWindow {
     }
 
     fn fold(&mut self, slot: Slot) {
-        self.saved_bytes += slot.saved_change_bytes;
+        self.saved_bytes = self.saved_bytes.saturating_add(slot.saved_change_bytes);
         self.peak_bytes = self.peak_bytes.max(slot.most_used_bytes);
         let fixed = slot.most_used_bytes.saturating_sub(self.saved_bytes.max(0) as u64);
         self.peak_if_fixed_bytes = self.peak_if_fixed_bytes.max(fixed);
@@ -90,7 +90,7 @@ impl PeakWindow {
             if let Some(slot) =
                 operator.checked_sub(self.first_operator).and_then(|offset| self.slots.get_mut(offset as usize))
             {
-                slot.saved_change_bytes += change;
+                slot.saved_change_bytes = slot.saved_change_bytes.saturating_add(change);
             }
         }
     }

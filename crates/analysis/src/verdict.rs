@@ -58,7 +58,7 @@ impl AllocatorSettings {
 /// Says why memory ran out and what to do.
 pub(crate) fn judge(failure: &mut Failure, card: Option<CardState>, settings: &AllocatorSettings) {
     let requested = failure.requested_bytes;
-    let idle: u64 = failure.pools.iter().map(PoolThen::idle_bytes).sum();
+    let idle: u64 = failure.pools.iter().map(PoolThen::idle_bytes).fold(0, u64::saturating_add);
     let others = card.map_or(0, |card| card.others_bytes);
     let leaked = failure.leaked_bytes;
     describe(failure, card, others);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import _internal, _messages
 from .._snapshot import observe_out_of_memory
-from . import autograd, optimizer, watching
+from . import autograd, optimizer, parameters, watching
 from . import launches as observer
 from .operators import operators
 
@@ -21,6 +21,7 @@ def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool, watch
     )
     autograd.follow(launches or accesses or decompose)
     optimizer.follow(decompose)
+    parameters.follow(decompose)
     observe_out_of_memory()
 
 

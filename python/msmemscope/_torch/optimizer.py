@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _internal
-from ..describe import DETAIL_1
+from .memory_labels import label_memory
 
 _handles: list[Any] = []
 
@@ -25,17 +24,8 @@ def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
     weight, gradient, state = (_internal.intern(label) for label in ("weight", "gradient", "optimizer_state"))
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            _label(parameter, weight)
-            _label(parameter.grad, gradient)
+            label_memory(parameter, weight)
+            label_memory(parameter.grad, gradient)
             values = optimizer.state.get(parameter)
             for value in values.values() if isinstance(values, dict) else ():
-                _label(value, state)
-
-
-def _label(tensor: Any, label: int) -> None:
-    if not isinstance(tensor, torch.Tensor):
-        return
-    # A distributed tensor has its memory in the local part.
-    tensor = getattr(tensor, "_local_tensor", tensor)
-    if tensor.device.type not in ("cpu", "meta"):
-        _internal.label_address(tensor.untyped_storage().data_ptr(), DETAIL_1, label)
+                label_memory(value, state)

@@ -17,10 +17,11 @@ pub fn comparison(comparison: &Comparison) -> String {
         text.push_str(&format!("No differences in {items} {noun}.\n"));
     }
     for device in &comparison.devices {
-        text.push_str(&format!(
-            "Device {}: {} and {} {noun}, {} aligned, {} only in base, {} only in other\n",
+        let heading = format!(
+            "Device {}: {} and {} {noun}, {} aligned, {} only in base, {} only in other",
             device.device, device.items.base, device.items.other, device.aligned, device.only_base, device.only_other
-        ));
+        );
+        super::push_wrapped(&mut text, &heading, "");
         let columns = [("", Align::Left), ("base", Align::Right), ("other", Align::Right), ("change", Align::Right)];
         let mut table = Table::new(&columns);
         for (title, pair) in [("peak in use", device.peak_bytes), ("in use at the end", device.end_bytes)] {

@@ -45,7 +45,7 @@ pub fn owners(report: &OwnerReport) -> String {
 }
 
 fn total(owners: &[OwnerUse]) -> u64 {
-    owners.iter().map(|owner| owner.bytes).sum()
+    owners.iter().map(|owner| owner.bytes).fold(0, u64::saturating_add)
 }
 
 fn push_tree(text: &mut String, title: &str, owners: &[OwnerUse], whole: u64) {

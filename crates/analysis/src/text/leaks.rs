@@ -7,6 +7,7 @@ use crate::device_text::pool_name_in_reports;
 use crate::fluctuation::{PoolFluctuation, Swing};
 use crate::leaks::{DriverVerdict, LEAK_STEPS, LeakGroup, LeakReport, LeakedBlock, PoolGrowth};
 use crate::marks::{MarkLeakReport, MarkOutcome};
+use crate::names::telling_frames;
 
 /// Blocks listed one by one per device.
 const LISTED_BLOCKS: usize = 20;
@@ -16,6 +17,9 @@ const LISTED_SITES: usize = 10;
 const LISTED_FRAMES: usize = 8;
 /// Steps shown at the begin and at the end of a growth table.
 const LISTED_STEPS: usize = 4;
+
+/// Longest name of a mark in a sentence.
+const LONGEST_NAME: usize = 40;
 
 /// The report of leaks over steps.
 pub fn leaks(report: &LeakReport) -> String {
@@ -81,7 +85,7 @@ fn push_device(text: &mut String, report: &LeakReport, device: Device) {
     if count > LISTED_BLOCKS as u64 {
         text.push_str(&format!("... and {} more.\n", count - LISTED_BLOCKS as u64));
     }
-    let total: u64 = groups().map(|group| group.bytes).sum();
+    let total: u64 = groups().map(|group| group.bytes).fold(0, u64::saturating_add);
     text.push_str(&format!(
         "====== SUMMARY: {} Mb(s) leaked in {count} allocation(s) ======\n\n",
         general_number(megabytes(total))
@@ -125,19 +129,21 @@ fn push_sites(text: &mut String, title: &str, groups: &[LeakGroup]) {
     text.push('\n');
 }
 
-/// The whole stack of the largest group.
+/// The way to the largest group: the user's own frames. Those of frameworks say little and are many.
 fn push_frames(text: &mut String, group: &LeakGroup) {
     let site = &group.site;
-    let frames: Vec<String> = site.python.iter().chain(&site.native).map(|frame| frame.describe()).collect();
-    if frames.len() < 2 {
+    let (python, native) = (telling_frames(&site.python), telling_frames(&site.native));
+    let all = site.python.len() + site.native.len();
+    if all < 2 {
         return;
     }
-    text.push_str("  The first one in full, innermost first:\n");
-    for frame in frames.iter().take(LISTED_FRAMES) {
+    let shown: Vec<String> = python.iter().chain(&native).take(LISTED_FRAMES).map(|frame| frame.describe()).collect();
+    text.push_str("  The way to the first one, innermost first:\n");
+    for frame in &shown {
         text.push_str(&format!("    {}\n", super::fit(frame, super::WIDTH - 4)));
     }
-    if frames.len() > LISTED_FRAMES {
-        text.push_str(&format!("    ... and {} more frames\n", frames.len() - LISTED_FRAMES));
+    if all > shown.len() {
+        text.push_str(&format!("    (without {} frame(s), mostly of frameworks; --json has all)\n", all - shown.len()));
     }
     for (title, value) in [("operator", &site.operator), ("owner", &site.owner)] {
         if !value.is_empty() {
@@ -152,12 +158,13 @@ fn is_growing(growth: &PoolGrowth) -> bool {
 
 fn push_growth(text: &mut String, growth: &PoolGrowth) {
     let average = growth.bytes_per_step().unwrap_or(0.0);
-    text.push_str(&format!(
-        "{} on device {} in use at step ends ({} per step on average):\n",
+    let heading = format!(
+        "{} on device {} in use at step ends ({} per step on average):",
         growth.pool.title(),
         growth.device,
         signed_bytes(average as i64)
-    ));
+    );
+    super::push_wrapped(text, &heading, "");
     let mut table = Table::new(&[("step", Align::Right), ("in use", Align::Right), ("change", Align::Right)]);
     let ends = &growth.step_ends;
     let mut previous = None;
@@ -211,19 +218,23 @@ pub fn fluctuation(pools: &[PoolFluctuation]) -> String {
 /// The report of leaks between three marks.
 pub fn marks(report: &MarkLeakReport) -> String {
     let mut text = String::new();
+    let name = super::fit_middle(&format!("{:?}", report.message), LONGEST_NAME);
     for device in &report.devices {
         let id = device.device;
         text.push_str(&format!("INFO: Starting to analyze data for device {id}...\n"));
         match device.outcome {
             MarkOutcome::Complete => {}
-            MarkOutcome::TooFewMarks => text.push_str(&format!(
-                "ERROR: device {id} has {} mark(s) named {:?}; three are needed.\n",
-                device.marks, report.message
-            )),
-            MarkOutcome::IndexOutOfRange => text.push_str(&format!(
-                "INFO: device {id} has {} marks named {:?}; there are no three from index {} on.\n",
-                device.marks, report.message, report.start_index
-            )),
+            MarkOutcome::TooFewMarks => {
+                let found = format!("ERROR: device {id} has {} mark(s) named {name}; three are needed.", device.marks);
+                super::push_wrapped(&mut text, &found, "");
+            }
+            MarkOutcome::IndexOutOfRange => {
+                let found = format!(
+                    "INFO: device {id} has {} marks named {name}; there are no three from index {} on.",
+                    device.marks, report.start_index
+                );
+                super::push_wrapped(&mut text, &found, "");
+            }
         }
     }
     text.push_str("\nLeak Analysis Results for the Custom Range:\n");

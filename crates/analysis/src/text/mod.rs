@@ -12,6 +12,8 @@ pub use leaks::{fluctuation, leaks, marks};
 pub use table::{Align, Table};
 pub use watch::watch;
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 /// Width that reports keep to.
 pub const WIDTH: usize = 80;
 
@@ -62,21 +64,56 @@ pub(crate) fn general_number(value: f64) -> String {
     }
 }
 
-/// Cuts a text to a number of characters; the end of a path says more than its begin.
-pub fn fit(text: &str, width: usize) -> String {
-    let length = text.chars().count();
-    if length <= width {
-        return text.to_owned();
-    }
-    let tail: String = text.chars().skip(length - width.saturating_sub(2)).collect();
-    format!("..{tail}")
+/// Columns a text takes on a terminal; Chinese characters take two.
+pub(crate) fn columns(text: &str) -> usize {
+    text.width()
 }
 
-/// Adds a text broken into lines that fit.
+/// As many characters as fit into so many columns.
+fn fitting(characters: impl Iterator<Item = char>, mut columns: usize) -> Vec<char> {
+    let fits = |character: &char| {
+        let needed = character.width().unwrap_or(0);
+        let fits = needed <= columns;
+        columns = columns.saturating_sub(needed);
+        fits
+    };
+    characters.take_while(fits).collect()
+}
+
+/// The text without characters that would steer the terminal.
+fn harmless(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+/// Cuts a text to a number of columns; the end of a path says more than its begin.
+pub fn fit(text: &str, width: usize) -> String {
+    let text = harmless(text);
+    if columns(&text) <= width {
+        return text;
+    }
+    let tail = fitting(text.chars().rev(), width.saturating_sub(2));
+    format!("..{}", tail.into_iter().rev().collect::<String>())
+}
+
+/// Cuts a name to a number of columns, in its middle.
+pub(crate) fn fit_middle(text: &str, width: usize) -> String {
+    let text = harmless(text);
+    if columns(&text) <= width {
+        return text;
+    }
+    let room = width.saturating_sub(2);
+    let front: String = fitting(text.chars(), room - room / 2).into_iter().collect();
+    let back: String = fitting(text.chars().rev(), room / 2).into_iter().rev().collect();
+    format!("{front}..{back}")
+}
+
+/// Adds a text broken into lines that fit. A word that is longer than a line is cut.
 pub(crate) fn push_wrapped(text: &mut String, line: &str, indent: &str) {
     let mut length = 0;
     for word in line.split(' ') {
-        if length == 0 || length + 1 + word.len() > WIDTH {
+        let word = fit_middle(word, WIDTH - indent.len());
+        let needed = columns(&word);
+        if length == 0 || length + 1 + needed > WIDTH {
             if length > 0 {
                 text.push('\n');
             }
@@ -86,8 +123,8 @@ pub(crate) fn push_wrapped(text: &mut String, line: &str, indent: &str) {
             text.push(' ');
             length += 1;
         }
-        text.push_str(word);
-        length += word.len();
+        text.push_str(&word);
+        length += needed;
     }
     text.push('\n');
 }
@@ -125,5 +162,18 @@ mod tests {
     fn long_texts_keep_their_end() {
         assert_eq!(fit("/data/jobs/train.py:12 step", 12), "..py:12 step");
         assert_eq!(fit("short", 12), "short");
+        assert_eq!(fit("/数据/训练.py:12", 9), "...py:12", "a character of two columns that does not fit is left out");
+        assert_eq!(fit("\x1b[31mred", 12), "\u{fffd}[31mred", "names do not steer the terminal");
+        assert_eq!(fit_middle("a very long name of a mark", 12), "a ver.. mark");
+    }
+
+    #[test]
+    fn wrapped_lines_fit_whatever_their_words() {
+        let mut text = String::new();
+        let line =
+            format!("some words, {} and 训练训练训练训练训练训练训练训练训练训练 more words after it", "x".repeat(300));
+        push_wrapped(&mut text, &line, "  ");
+        assert!(text.lines().all(|line| columns(line) <= WIDTH && line.starts_with("  ")), "{text}");
+        assert!(text.contains("x..x") && text.ends_with("after it\n"), "{text}");
     }
 }

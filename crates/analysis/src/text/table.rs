@@ -1,6 +1,6 @@
 //! Tables of text that fit a width: the widest text column gives way.
 
-use super::{WIDTH, fit};
+use super::{WIDTH, columns, fit};
 
 /// On which side a column's texts stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +49,10 @@ impl Table {
     }
 
     fn widths(&self) -> Vec<usize> {
-        let length = |text: &str| text.chars().count();
-        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| length(name)).collect();
+        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| columns(name)).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(length(cell));
+                *width = (*width).max(columns(cell));
             }
         }
         let gaps = INDENT + GAP * widths.len().saturating_sub(1);
@@ -75,9 +74,10 @@ impl Table {
                 text.push_str(&" ".repeat(GAP));
             }
             let cell = fit(cell, width);
+            let padding = " ".repeat(width.saturating_sub(columns(&cell)));
             match self.columns[index].1 {
-                Align::Left => text.push_str(&format!("{cell:<width$}")),
-                Align::Right => text.push_str(&format!("{cell:>width$}")),
+                Align::Left => text.push_str(&format!("{cell}{padding}")),
+                Align::Right => text.push_str(&format!("{padding}{cell}")),
             }
         }
         text.truncate(start + text[start..].trim_end().len());
@@ -94,10 +94,12 @@ mod tests {
         let mut table = Table::new(&[("bytes", Align::Right), ("line", Align::Left), ("n", Align::Right)]);
         table.row(["5".into(), "x".repeat(200), "1".into()]);
         table.row(["1234".into(), "short".into()]);
+        table.row(["1".into(), "训练".into(), "1".into()]);
         let text = table.render();
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 3);
-        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|line| columns(line) <= WIDTH), "{text}");
+        assert_eq!(columns(lines[3]), columns(lines[1]), "wide characters do not shift columns");
         assert_eq!(lines[2], "   1234  short");
         assert!(lines[1].contains("..xxx"));
     }

@@ -9,6 +9,7 @@ use msmemscope_analysis::{Questions, analyze, text};
 use msmemscope_import::open;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use unicode_width::UnicodeWidthStr;
 
 use crate::support::{Dump, fixture};
 
@@ -76,8 +77,12 @@ fn survive(original: &[u8], name: &str, cases: u32) {
                     text::inefficient(answers.inefficient.as_ref().unwrap()),
                     text::out_of_memory(answers.out_of_memory.as_ref().unwrap()),
                     text::fragmentation(answers.fragmentation.as_ref().unwrap()),
+                    text::marks(answers.marks.as_ref().unwrap()),
                 ];
                 prop_assert!(shown.iter().all(|text| !text.is_empty()));
+                for line in shown.iter().flat_map(|text| text.lines()).filter(|line| !line.starts_with("Direct ")) {
+                    prop_assert!(UnicodeWidthStr::width(line) <= text::WIDTH, "{line}");
+                }
                 notes.add(recording, &answers.notes);
                 serde_json::to_string(&answers).unwrap();
             }
@@ -93,10 +98,10 @@ fn survive(original: &[u8], name: &str, cases: u32) {
 
 #[test]
 fn damaged_csv_files_are_survived() {
-    survive(&rich(), "memscope_dump_1.csv", 1000);
+    survive(&rich(), "memscope_dump_1.csv", 8000);
 }
 
 #[test]
 fn damaged_databases_are_survived() {
-    survive(&fs::read(fixture("memscope_dump_20260527062213.db")).unwrap(), "memscope_dump_1.db", 300);
+    survive(&fs::read(fixture("memscope_dump_20260527062213.db")).unwrap(), "memscope_dump_1.db", 2000);
 }

@@ -59,9 +59,9 @@ Direct Pytorch Caching memory pool leak of 1.000000 Mb(s) at 0x500000 in kernel_
 Call sites that keep more memory with every step:
   per step     total  blocks  steps  device  allocated at
   1.00 MiB  4.00 MiB       4    2-5   0 PTA  /me/train.py:12 step
-  The first one in full, innermost first:
-    /lib/python3/site-packages/torch/f.py:9 f
+  The way to the first one, innermost first:
     /me/train.py:12 step
+    (without 1 frame(s), mostly of frameworks; --json has all)
 
 PyTorch caching on device 0 in use at step ends (+1.00 MiB per step on average):
   step    in use     change
