@@ -226,3 +226,32 @@ def test_host_tensors_without_a_device(tmp_path):
     assert {"4000", "8000"} <= {row.attributes["size"] for row in freed}
     cat = [row for row in run.rows("ACCESS") if row["Name"] == "torch._ops.aten.cat.default"]
     assert [row["Event Type"] for row in cat] == ["READ", "READ", "WRITE"]
+
+
+def test_unusual_modules_and_optimizers_go_on_working(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+        import torch
+        import msmemscope
+
+        class Unhashable(torch.nn.Linear):
+            __hash__ = None
+
+        class Stateless(torch.optim.SGD):
+            def step(self):
+                self.state = None
+
+        msmemscope.config(analysis="decompose", output="out")
+        msmemscope.start()
+        model = Unhashable(4, 4)
+        optimizer = Stateless([torch.nn.Parameter(torch.zeros(4))])
+        print(model(torch.ones(4)).shape)
+        optimizer.step()
+        print("trained")
+        msmemscope.stop()
+        """,
+    )
+    assert "torch.Size([4])" in run.stdout and "trained" in run.stdout
+    assert "weights of a module cannot be seen: TypeError: unhashable type: 'Unhashable'" in run.stderr
+    assert "memory of an optimizer cannot be seen: AttributeError" in run.stderr

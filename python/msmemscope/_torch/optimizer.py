@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _internal
+from .harmless import harmless
 from .memory_labels import label_memory
 
 _handles: list[Any] = []
@@ -20,6 +21,7 @@ def follow(is_wanted: bool) -> None:
         _handles.pop().remove()
 
 
+@harmless("memory of an optimizer")
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
     weight, gradient, state = (_internal.intern(label) for label in ("weight", "gradient", "optimizer_state"))
     for group in optimizer.param_groups:

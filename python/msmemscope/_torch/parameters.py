@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from .. import _internal
+from .harmless import harmless
 from .memory_labels import label_memory
 
 # Nothing has memory while a compiler only looks at the program.
@@ -49,17 +50,24 @@ def _label(parameters: Any) -> None:
         label_memory(parameter, weight)
 
 
+@harmless("weights of a module")
 def _registered(module: Any, name: str, parameter: Any) -> None:
     if not _is_compiling():
         _label((parameter,))
 
 
+@harmless("weights of a module")
 def _called(module: Any, arguments: Any) -> None:
     """The first call of a module tells about everything inside it."""
     if _is_compiling() or module in _called_modules:
         return
     _called_modules.update(module.modules())
     _label(module.parameters())
+
+
+@harmless("weights of a module")
+def _moved(module: Any) -> None:
+    _label(module._parameters.values())
 
 
 def _observe_moves() -> None:
@@ -69,7 +77,7 @@ def _observe_moves() -> None:
     @functools.wraps(original)
     def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        _label(self._parameters.values())
+        _moved(self)
         return result
 
     torch.nn.Module._apply = apply  # type: ignore[method-assign]
