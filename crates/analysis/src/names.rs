@@ -207,7 +207,7 @@ pub struct SiteText {
 }
 
 /// Paths that hold frameworks rather than the user's program.
-const LIBRARY_MARKS: [&str; 15] = [
+const LIBRARY_MARKS: [&str; 17] = [
     "site-packages/",
     "dist-packages/",
     "/lib/python",
@@ -223,7 +223,12 @@ const LIBRARY_MARKS: [&str; 15] = [
     "libc10",
     "/standin/",
     "/rustc/",
+    "libc-start",
+    "libc_start",
 ];
+
+/// Where every program begins.
+const ENTRY_FUNCTION: &str = "_start";
 
 /// Installed packages: a program that runs entirely from there has its lines there.
 const PACKAGES: &str = "-packages/";
@@ -240,7 +245,7 @@ fn is_from(frame: &Frame, marks: &[&str]) -> bool {
 }
 
 fn is_user(frame: &Frame) -> bool {
-    !frame.file.is_empty() && !is_from(frame, &LIBRARY_MARKS)
+    !frame.file.is_empty() && frame.function != ENTRY_FUNCTION && !is_from(frame, &LIBRARY_MARKS)
 }
 
 /// The innermost frame that is the user's own code: outside all libraries, or else of an installed

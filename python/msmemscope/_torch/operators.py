@@ -7,6 +7,7 @@ begins while it goes on; autograd's threads inherit it. Threads that were runnin
 
 from __future__ import annotations
 
+import importlib
 import threading
 from typing import Any
 
@@ -16,6 +17,19 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from .. import _internal, _messages
 from .watching import NOT_LOOKED_AT, Watching
 
+
+def _placeholders() -> tuple[type, ...]:
+    """Types of tensors that stand for others while shapes are worked out or programs are transformed."""
+    found = []
+    for module, name in (("fake_tensor", "FakeTensor"), ("functional_tensor", "FunctionalTensor")):
+        try:
+            found.append(getattr(importlib.import_module(f"torch._subclasses.{module}"), name))
+        except (ImportError, AttributeError):
+            continue  # Not in this release.
+    return tuple(found)
+
+
+_PLACEHOLDERS = _placeholders()
 _NOT_TOUCHED, _READ, _WRITTEN = 0, 1, 2
 
 
@@ -80,13 +94,17 @@ class _Mode(TorchDispatchMode):
         self.is_active = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Tensors with a dispatch of their own (distributed, fake) are taken apart first; what they are
-        # made of comes here afterwards.
+        kwargs = kwargs or {}
         if types:
             for kind in types:
                 if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+                    # Placeholders have no memory, and their own mode comes behind this one: declining
+                    # would end the search before it is asked.
+                    if any(issubclass(kind, _PLACEHOLDERS) for kind in types):
+                        return func(*args, **kwargs)
+                    # Other tensors with a dispatch of their own (distributed) are taken apart first; what
+                    # they are made of comes here afterwards.
                     return NotImplemented
-        kwargs = kwargs or {}
         if not self.is_active:
             return func(*args, **kwargs)
         try:

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from .. import _internal
+from ..hijacker.taggers import tagged_modules
 from .harmless import harmless
 from .memory_labels import label_memory
 
@@ -62,7 +63,8 @@ def _called(module: Any, arguments: Any) -> None:
     if _is_compiling() or module in _called_modules:
         return
     _called_modules.update(module.modules())
-    _label(module.parameters())
+    if module not in tagged_modules:
+        _label(module.parameters())
 
 
 @harmless("weights of a module")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
 from ..describe import COMPONENT, DETAIL_1, DETAIL_2, label_address
 
 Labels = tuple[tuple[str, int], ...]
+
+#: Modules whose parameters have their labels from here; nobody else should change them.
+tagged_modules: weakref.WeakSet[Any] = weakref.WeakSet()
 
 _WEIGHTS: Labels = (("vllm", COMPONENT), ("weights", DETAIL_1))
 
@@ -45,8 +49,10 @@ def tag_model_weights(arguments: tuple[Any, ...], result: Any) -> None:
     model = getattr(runner, "model", None)
     if model is not None:
         _tag(_adapters(model), (*_WEIGHTS, ("lora", DETAIL_2)), seen)
+        tagged_modules.update(model.modules())
     draft = getattr(getattr(runner, "drafter", None), "model", None)
     if draft is not None:
+        tagged_modules.update(draft.modules())
         _tag(_tensors(draft), (*_WEIGHTS, ("drafter", DETAIL_2)), seen)
     if model is not None:
         _tag(_tensors(model), _WEIGHTS, seen)
