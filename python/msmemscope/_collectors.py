@@ -16,10 +16,10 @@ def synchronise() -> None:
     wants_operators, wants_accesses, wants_calls, _ = _internal.plan()
     tracer._follow(wants_calls)
     is_on = _internal.state() == _internal.ON
-    decompose = is_on and _internal.wants_decompose()
+    owners = is_on and (_internal.wants_decompose() or _internal.watches_an_owner())
     host = _internal.wants_host_tensors()
     watch = is_on and (_internal.wants_watch() or bool(watcher.blocks()))
-    if not (wants_operators or wants_accesses or decompose or host or watch) and "msmemscope._torch" not in sys.modules:
+    if not (wants_operators or wants_accesses or owners or host or watch) and "msmemscope._torch" not in sys.modules:
         return
     if "torch" not in sys.modules:
         _import_hook.when_imported("torch", synchronise)
@@ -28,7 +28,7 @@ def synchronise() -> None:
         from . import _torch
         from .hijacker import manager
 
-        _torch.follow(launches=wants_operators, accesses=wants_accesses, decompose=decompose, host=host, watch=watch)
-        manager.follow(decompose)
+        _torch.follow(launches=wants_operators, accesses=wants_accesses, owners=owners, host=host, watch=watch)
+        manager.follow(owners)
     except Exception as error:  # noqa: BLE001 - an unexpected PyTorch must not keep the job from running
         _messages.warning(f"operators of this PyTorch are not seen: {type(error).__name__}: {error}")

@@ -1,10 +1,11 @@
 """Operators and host code that damage memory that is not theirs; run with the name of the damage.
 
-Every damage hits the tensor `victim`; `none` does the same work without damage.
+Every damage hits the tensor `victim`; its name behind `no_` does the same work without damage.
 """
 
 import ctypes
 import sys
+import threading
 
 import torch
 import torch_npu  # noqa: F401
@@ -20,7 +21,14 @@ TENSOR_BYTES, BLOCK_BYTES = 512, 1024
 library = torch.library.Library("stomp", "DEF")
 library.define("spill(Tensor x, int extra_bytes) -> Tensor")
 library.define("late(Tensor x, int address, int length) -> Tensor")
+runtime = ctypes.CDLL("libruntime.so")
+Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+runtime.standinSubmit.argtypes = [ctypes.c_void_p, Work, ctypes.c_void_p]
 sources = []
+
+
+#: Set when the damage has been prepared.
+goes_on = threading.Event()
 
 
 def junk(length):
@@ -87,6 +95,29 @@ def host_copy_overrun(is_harmful):
     return victim
 
 
+def other_stream(is_harmful):
+    """A stream has not yet come to its work when the memory for it is used again: nobody told the pool.
+
+    The work is held up until `main` goes on, or for a moment if everything waits for it before that.
+    """
+    side = torch.npu.Stream()
+    gone = torch.zeros(128, device="npu")
+    address = gone.data_ptr()
+    torch.npu.synchronize()
+    work = Work(lambda _: goes_on.wait(0.3 if "--brief" in sys.argv else None))
+    sources.append(work)
+    assert runtime.standinSubmit(side.npu_stream, work, None) == 0
+    with torch.npu.stream(side):
+        gone.fill_(7)
+    if not is_harmful:
+        gone.record_stream(side)
+    del gone
+    victim = torch.full((128,), 3.0, device="npu")
+    assert (victim.data_ptr() == address) == is_harmful or "--brief" in sys.argv
+    begin(victim)
+    return victim
+
+
 def begin(victim):
     """Tells the Python interface about the victim, if it is to watch."""
     if "--python" in sys.argv:
@@ -98,6 +129,9 @@ def begin(victim):
 def main():
     damage, is_harmful = sys.argv[1].removeprefix("no_"), not sys.argv[1].startswith("no_")
     victim = globals()[damage](is_harmful)
+    torch.npu.current_stream().synchronize()
+    goes_on.set()
+    torch.npu.synchronize()
     total = victim * 1
     total.sigmoid_()
     print(float(victim.sum()))

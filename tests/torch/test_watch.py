@@ -96,6 +96,40 @@ def test_the_culprit_is_named(tmp_path, mode, damage):
     assert "THAT NO OPERATOR DECLARED" in watched.said, "told at the end of the run as well"
 
 
+#: Where nothing waits for other streams before the first look at the victim.
+RACE_MODES = {"command line": MODES["command line"], "python": MODES["python"]}
+
+
+@pytest.mark.parametrize("mode", RACE_MODES)
+def test_work_that_ends_late_on_another_stream_is_seen(tmp_path, mode):
+    options, arguments = RACE_MODES[mode]
+    program = [str(STOMPS), "other_stream", *arguments]
+    environment = {"ASCEND_LAUNCH_BLOCKING": "0"}
+    watched = Watched(tmp_path, options, program, **environment)
+    (corruption,) = watched.corruptions
+    # Nobody can know any more who began the work; whose memory it was is known.
+    assert not corruption["is_by_operator"] and corruption["operators_since"] == 0
+    assert corruption["earlier"]["site"]["line"].endswith(f"stomps.py:{line_of('other_stream', 'gone = ')} other_stream")
+    assert corruption["origin"]["line"].endswith(f"stomps.py:{line_of('other_stream', 'victim = ')} other_stream")
+    text = " ".join(watched.text.split())
+    assert "work on other streams that memory did not wait for (record_stream)" in text
+    assert "for the block that had this memory before may have ended too late" in text
+    clean = Watched(tmp_path / "clean", options, [str(STOMPS), "no_other_stream", *arguments], **environment)
+    assert clean.corruptions == []
+
+
+def test_a_hunt_that_waits_for_everything_makes_such_a_race_disappear(tmp_path):
+    # As documented: the value is right again, and nothing is reported.
+    environment = {**os.environ, "ASCEND_LAUNCH_BLOCKING": "0"}
+    plain = subprocess.run([sys.executable, STOMPS, "other_stream"], env=environment, capture_output=True, text=True)
+    assert plain.stdout == "896.0\n", plain.stderr
+    output = tmp_path / "output"
+    command = [PROGRAM, "-o", output, "--watch=auto", "--", sys.executable, STOMPS, "other_stream", "--brief"]
+    watched = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert watched.stdout == "384.0\n", watched.stderr
+    assert "no change that no operator declared" in watched.stderr
+
+
 def line_of(function, text):
     lines = STOMPS.read_text().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(f"def {function}("))
@@ -157,6 +191,62 @@ def test_training_declares_everything_it_writes(tmp_path):
     assert watched.corruptions == []
     hunt = watched.report["hunt"]
     assert hunt["operators"] > 100 and hunt["looks_taken"] == hunt["looks_due"] and hunt["blind_operators"] == 0
+
+
+#: Ways in which the victim gets its owner, as a line before or around its allocation.
+OWNED = """
+import sys
+import msmemscope.describe as describe
+source = open({stomps!r}).read()
+if {region}:
+    source = source.replace("    victim = ", "    with describe.describer(owner='precious'): victim = ")
+else:
+    source = source.replace("    begin(victim)", "    describe.describer(victim, owner='precious')")
+sys.argv = [{stomps!r}, "past_the_output"]
+exec(compile(source, {stomps!r}, "exec"))
+"""
+
+
+@pytest.mark.parametrize("region", [True, False])
+@pytest.mark.parametrize("owner, is_found", [("precious", True), ("other", False)])
+def test_the_hunt_keeps_to_the_blocks_of_an_owner(tmp_path, region, owner, is_found):
+    code = OWNED.format(stomps=str(STOMPS), region=region)
+    watched = Watched(tmp_path, [f"--watch=auto:1MiB,owner={owner}"], ["-c", code])
+    hunt = watched.report["hunt"]
+    assert hunt["owner"] == owner and hunt["looks_taken"] == hunt["looks_due"]
+    operators = [corruption["operator"] for corruption in watched.corruptions]
+    assert operators == (["torch._ops.stomp.spill.default"] if is_found else [])
+    assert (hunt["looks_due"] > 0) == is_found
+    assert ("NO BLOCK HAD THIS LABEL" in " ".join(watched.text.split())) != is_found
+    everything = Watched(tmp_path / "all", ["--watch=auto"], ["-c", code])
+    assert everything.report["hunt"]["looks_due"] > 2 * hunt["looks_due"], "more than the victim is alive"
+
+
+WEIGHTS = """
+import ctypes, torch, torch_npu
+acl = ctypes.CDLL("libascendcl.so")
+model = torch.nn.Linear(64, 64).npu()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+junk = ctypes.create_string_buffer(bytes(range(64)), 64)
+for step in range(3):
+    optimizer.zero_grad()
+    loss = model(torch.ones(8, 64).npu()).sum()
+    loss.backward()
+    optimizer.step()
+    spare = torch.zeros(64, device="npu")
+    if step == 1:
+        torch.npu.synchronize()
+        target = {victim}.data_ptr()
+        assert acl.aclrtMemcpy(ctypes.c_void_p(target), 64, junk, 64, 1) == 0
+    spare.add_(1)
+"""
+
+
+@pytest.mark.parametrize("victim, count", [("model.weight", 1), ("spare", 0)])
+def test_weights_are_known_from_the_first_step_of_an_optimizer(tmp_path, victim, count):
+    watched = Watched(tmp_path, ["--watch=auto,owner=weight"], ["-c", WEIGHTS.format(victim=victim)])
+    assert watched.report["hunt"]["looks_due"] > 0
+    assert [corruption["is_by_operator"] for corruption in watched.corruptions] == [False] * count
 
 
 def test_a_small_budget_says_what_was_not_covered(tmp_path):

@@ -173,6 +173,9 @@ impl<'a> Pass<'a> {
         if let Some(fragmentation) = &mut self.fragmentation {
             fragmentation.block(change, &self.situation);
         }
+        if let (Some(watch), BlockChange::Ends(live, _)) = (&mut self.watch, change) {
+            watch.ended(live, event.timestamp_ns);
+        }
     }
 
     fn step(&mut self, change: &StepChange) {

@@ -4,6 +4,7 @@
 //! since then. What remains is corruption: done by the operator between whose begin and end it was
 //! seen, or between two operators by something that is none.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ const MOST_CORRUPTIONS: usize = 100;
 const MOST_RANGES: usize = 32;
 /// Equal bytes between two changed ones that do not part a range: numbers keep some of their bytes.
 const NEARBY_BYTES: u64 = 8;
+/// Blocks whose end is remembered, to tell whose memory a corrupted block had been.
+const MOST_ENDED: usize = 1024;
 /// Bytes of two files held against each other at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -49,6 +52,19 @@ pub struct Neighbour {
     /// Whether the operator declared to write it.
     pub is_written: bool,
     /// Where it comes from.
+    pub site: SiteText,
+}
+
+/// The block that had the corrupted memory before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EarlierBlock {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Time between its end and the begin of the corrupted block.
+    pub freed_before_ns: u64,
+    /// Where it came from.
     pub site: SiteText,
 }
 
@@ -93,6 +109,8 @@ pub struct Corruption {
     pub native: Vec<Frame>,
     /// Where the corrupted block comes from.
     pub origin: Option<SiteText>,
+    /// Whose memory it had been, if that was not long ago.
+    pub earlier: Option<EarlierBlock>,
     /// What lies beside it.
     pub neighbours: Vec<Neighbour>,
     /// Whether launches waited for their work.
@@ -137,6 +155,8 @@ pub struct WatchedBlock {
 /// What an automatic hunt covered and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HuntReport {
+    /// The label whose blocks were looked at; all blocks if nothing.
+    pub owner: Option<String>,
     /// Operators seen.
     pub operators: u64,
     /// Looks that full coverage would have taken.
@@ -188,8 +208,32 @@ pub struct Watches {
     /// Blocks that are watched now, by name, output and address, with the file of the last look.
     open: FxHashMap<(StringId, u32, u64), (usize, Option<PathBuf>)>,
     hunt: Option<HuntReport>,
+    ended: EndedBlocks,
     is_blocking: bool,
     corruptions: usize,
+}
+
+/// Blocks that ended lately, with the time of their end.
+#[derive(Debug, Default)]
+struct EndedBlocks {
+    blocks: VecDeque<(LiveBlock, u64)>,
+}
+
+impl EndedBlocks {
+    fn add(&mut self, block: &LiveBlock, timestamp_ns: u64) {
+        if self.blocks.len() == MOST_ENDED {
+            self.blocks.pop_front();
+        }
+        self.blocks.push_back((*block, timestamp_ns));
+    }
+
+    /// The last block that had some of this memory and ended before another began.
+    fn before(&self, later: &LiveBlock, range: ByteRange) -> Option<(&LiveBlock, u64)> {
+        let had_it = |(block, ended): &&(LiveBlock, u64)| {
+            block.properties == later.properties && *ended <= later.timestamp_ns && address_range(block).overlaps(range)
+        };
+        self.blocks.iter().rev().find(had_it).map(|(block, ended)| (block, later.timestamp_ns - ended))
+    }
 }
 
 impl Watches {
@@ -200,8 +244,17 @@ impl Watches {
             blocks: Vec::new(),
             open: FxHashMap::default(),
             hunt: None,
+            ended: EndedBlocks::default(),
             is_blocking: true,
             corruptions: 0,
+        }
+    }
+
+    /// A block ended.
+    #[inline]
+    pub fn ended(&mut self, block: &LiveBlock, timestamp_ns: u64) {
+        if crate::fluctuation::is_framework_pool(block.properties.pool) {
+            self.ended.add(block, timestamp_ns);
         }
     }
 
@@ -251,8 +304,8 @@ impl Watches {
         if !corrupted.is_empty() {
             self.corruptions += 1;
             if self.corruptions <= MOST_CORRUPTIONS {
-                let found = corruption(event, look, &detail, (&corrupted, exact.is_some()), situation, names);
-                block.corruptions.push(found);
+                let corrupted = (&corrupted[..], exact.is_some());
+                block.corruptions.push(corruption(event, look, &detail, corrupted, &self.ended, situation, names));
             }
         }
         if let Some(entry) = self.open.get_mut(&key) {
@@ -270,6 +323,7 @@ impl Watches {
     ) {
         let hunt = self.hunt.get_or_insert_default();
         if let Some(coverage) = detail.coverage {
+            hunt.owner.clone_from(&detail.owner);
             hunt.operators = coverage.operators;
             hunt.looks_due = coverage.looks_due;
             hunt.looks_taken = coverage.looks_taken;
@@ -282,7 +336,8 @@ impl Watches {
         if !corrupted.is_empty() {
             self.corruptions += 1;
             if self.corruptions <= MOST_CORRUPTIONS {
-                hunt.corruptions.push(corruption(event, look, detail, (&corrupted, false), situation, names));
+                let corrupted = (&corrupted[..], false);
+                hunt.corruptions.push(corruption(event, look, detail, corrupted, &self.ended, situation, names));
             }
         }
     }
@@ -367,6 +422,7 @@ fn corruption(
     look: &WatchObservation,
     detail: &WatchDetail,
     (corrupted, is_exact): (&[ByteRange], bool),
+    ended: &EndedBlocks,
     situation: &Situation,
     names: &dyn Names,
 ) -> Corruption {
@@ -401,6 +457,12 @@ fn corruption(
         line: user_frame(&python).map(Frame::describe).unwrap_or_default(),
         python,
         native,
+        earlier: holder.and_then(|holder| {
+            let damage = corrupted.first().map_or(range, |first| ByteRange::sized(range.start + first.start, 1));
+            let (block, freed_before_ns) = ended.before(holder, damage)?;
+            let site = SiteText::of(block, situation, names);
+            Some(EarlierBlock { address: block.address, size_bytes: block.size_bytes, freed_before_ns, site })
+        }),
         origin: holder.map(|block| SiteText::of(block, situation, names)),
         neighbours: neighbours(holder.map_or(range, address_range), detail, situation, names, &on_device),
         is_blocking: detail.is_blocking,

@@ -218,8 +218,11 @@ impl Writer {
                 self.bytes("watch_end", end.as_bytes());
             }
             // 0 stands for "no limit given"; no valid limit is 0.
-            WatchTarget::Automatic { size_limit_bytes } => {
+            WatchTarget::Automatic { size_limit_bytes, owner } => {
                 self.plain("watch_auto", size_limit_bytes.unwrap_or(0));
+                if let Some(owner) = owner {
+                    self.bytes("watch_owner", owner.as_bytes());
+                }
             }
         }
         self.plain("watch_full", u8::from(watch.full_content));
@@ -297,7 +300,10 @@ impl Reader<'_> {
             let start = self.string("watch_start")?;
             WatchTarget::Operators { start, output_index: self.number("watch_output")?, end }
         } else if let Some(limit) = self.number::<u64>("watch_auto")? {
-            WatchTarget::Automatic { size_limit_bytes: (limit > 0).then_some(limit) }
+            WatchTarget::Automatic {
+                size_limit_bytes: (limit > 0).then_some(limit),
+                owner: self.string("watch_owner")?,
+            }
         } else {
             return Ok(None);
         };

@@ -76,6 +76,7 @@ impl Invocation {
 /// the reading, as do `--help` and `--version`.
 pub fn parse(variant: Variant, arguments: &[OsString]) -> Result<Command, UsageError> {
     let mut parser = Parser { variant, ..Parser::default() };
+    parser.will_compare = parser.asks_for_comparison(arguments);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let bytes = argument.as_bytes();
@@ -143,11 +144,28 @@ struct Parser {
     is_verbose: bool,
     is_quiet: bool,
     is_comparison: bool,
+    /// Whether `--compare` stands anywhere, so that the options of that command are known before it, too.
+    will_compare: bool,
     /// The paths of `--input` and its value as given.
     input: Option<([PathBuf; 2], String)>,
 }
 
 impl Parser {
+    /// Whether `--compare` is among the arguments. What begins with two dashes is never a value.
+    fn asks_for_comparison(&self, arguments: &[OsString]) -> bool {
+        let options = arguments.iter().map(|argument| argument.as_bytes()).take_while(|argument| *argument != b"--");
+        options.filter_map(|argument| argument.strip_prefix(b"--")).any(|typed| {
+            let found = self.resolve(OsStr::from_bytes(typed));
+            matches!(found, Ok((_, Found::Main(spec))) if spec.id == OptionId::Compare)
+        })
+    }
+
+    /// The options that only the command has; without a command those of what `--compare` stands for.
+    fn own_flags(&self) -> &'static [FlagSpec] {
+        let comparison = || COMMANDS.iter().find(|command| self.will_compare && command.name == COMPARE);
+        self.command.or_else(comparison).map_or(&[], |command| command.flags)
+    }
+
     /// Handles `--name`, `--name=value` and `--name value`, given without the dashes.
     fn long_option(&mut self, long: &[u8], rest: &mut Rest<'_>) -> Result<Option<Command>, UsageError> {
         let mut halves = long.splitn(2, |byte| *byte == b'=');
@@ -198,8 +216,7 @@ impl Parser {
         let Some(text) = typed.to_str().filter(|text| !text.is_empty()) else {
             return Err(self.unknown_option(OsStr::new(&with_dashes())));
         };
-        let own = self.command.map_or(&[][..], |command| command.flags);
-        let own = own.iter().map(|flag| (flag.name, Found::Own(flag)));
+        let own = self.own_flags().iter().map(|flag| (flag.name, Found::Own(flag)));
         let main = OPTIONS.iter().flat_map(|spec| spec.names.iter().map(move |name| (*name, Found::Main(spec))));
         let fitting: Vec<(&'static str, Found)> = own.chain(main).filter(|(name, _)| name.starts_with(text)).collect();
         if let Some(exact) = fitting.iter().find(|(name, _)| *name == text) {
@@ -218,9 +235,9 @@ impl Parser {
     fn unknown_option(&self, typed: &OsStr) -> UsageError {
         let typed = printable(typed);
         let word = typed.trim_start_matches('-').split('=').next().unwrap_or_default();
-        let own = self.command.map_or(&[][..], |command| command.flags);
         let main = OPTIONS.iter().filter(|spec| applies(self.command, spec));
-        let names = own.iter().map(|flag| flag.name).chain(main.flat_map(|spec| spec.names.iter().copied()));
+        let names =
+            self.own_flags().iter().map(|flag| flag.name).chain(main.flat_map(|spec| spec.names.iter().copied()));
         UsageError::UnknownOption {
             suggestion: nearest(word, names).map(|name| format!("--{name}")),
             program: self.is_run().then(|| self.operands.first().map(|name| printable(name))).flatten(),

@@ -161,6 +161,8 @@ pub enum WatchTarget {
     Automatic {
         /// Upper limit of bytes read around one operator; `None` leaves it to the recorder.
         size_limit_bytes: Option<u64>,
+        /// Only blocks that have this label; all if `None`.
+        owner: Option<String>,
     },
 }
 

@@ -267,7 +267,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         names: &["compare"],
         group: Group::Analysis,
         summary: "Compare the memory of two recordings given by --input instead \
-                  of running a program.",
+                  of running a program; --json and --html as for compare.",
         ..UNSET
     },
     OptionSpec {
@@ -277,15 +277,17 @@ pub const OPTIONS: &[OptionSpec] = &[
         python_keys: &["watch"],
         group: Group::Analysis,
         summary: "Check memory blocks around operators to find who corrupts \
-                  them: [START[:OUT],]END[,full-content] or auto[:SIZE].",
+                  them: [START[:OUT],]END[,full-content] or \
+                  auto[:SIZE][,owner=LABEL].",
         values: &[
             ("START", "operator whose outputs are watched"),
             ("OUT", "only this output of START, as out1 or 1"),
             ("END", "operator at whose end watching ends"),
             ("full-content", "write contents, not only checksums"),
             ("auto[:SIZE]", "all live blocks, SIZE bytes at most each time"),
+            ("owner=LABEL", "of these only blocks with a label, as weight"),
         ],
-        allowed: "[START[:OUT],]END[,full-content] or auto[:SIZE], with operator names, OUT as out1 or 1",
+        allowed: "[START[:OUT],]END[,full-content] or auto[:SIZE][,owner=LABEL], with operator names, OUT as out1 or 1",
         default: "off",
         example: "op0,op1,full-content",
         ..UNSET

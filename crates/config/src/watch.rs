@@ -1,6 +1,8 @@
-//! The value of `--watch`: `[START[:OUT],]END[,full-content]` or `auto[:SIZE]`.
+//! The value of `--watch`: `[START[:OUT],]END[,full-content]` or
+//! `auto[:SIZE][,owner=LABEL][,full-content]`.
 //!
-//! `full-content` is a reserved word and never an operator, so a lone `END,full-content` is clear.
+//! `full-content` and whatever begins with `owner=` are never operators, so a lone `END,full-content`
+//! and `auto,owner=weight` are clear.
 
 use crate::error::quoted;
 use crate::settings::{Watch, WatchTarget};
@@ -8,6 +10,8 @@ use crate::value::{list_parts, number, size_bytes};
 
 const FULL_CONTENT: &str = "full-content";
 const AUTOMATIC: &str = "auto";
+const OWNER: &str = "owner=";
+const OWNER_ALONE: &str = "'owner=' stands behind 'auto' only";
 
 /// Reads a watch value; the error is a sentence about what is wrong with it.
 pub(crate) fn parse_watch(text: &str) -> Result<Watch, String> {
@@ -24,35 +28,51 @@ pub(crate) fn parse_watch(text: &str) -> Result<Watch, String> {
         return Err("'full-content' is no operator and stands last".to_string());
     }
     let target = match parts[..] {
-        [only] => match automatic(only) {
+        [only] => match automatic(only, None) {
             Some(target) => target?,
             None => operators("", only)?,
         },
-        [start, end] => operators(start, end)?,
+        [first, second] => match second.strip_prefix(OWNER) {
+            Some(label) => automatic(first, Some(label)).unwrap_or_else(|| Err(OWNER_ALONE.to_string()))?,
+            None => operators(first, second)?,
+        },
         [_, _, third, ..] => return Err(format!("{} is not full-content", quoted(third))),
         [] => unreachable!("a split text has at least one part"),
     };
     Ok(Watch { target, full_content })
 }
 
-/// `auto` or `auto:SIZE`; `None` if it is neither.
-fn automatic(part: &str) -> Option<Result<WatchTarget, String>> {
-    if part == AUTOMATIC {
-        return Some(Ok(WatchTarget::Automatic { size_limit_bytes: None }));
-    }
-    let size = part.strip_prefix(AUTOMATIC)?.strip_prefix(':')?;
-    if size.starts_with(':') {
+/// `auto` or `auto:SIZE`, for the blocks with a label or for all; `None` if it is neither.
+fn automatic(part: &str, label: Option<&str>) -> Option<Result<WatchTarget, String>> {
+    let size = match part.strip_prefix(AUTOMATIC)? {
+        "" => None,
+        rest => Some(rest.strip_prefix(':')?),
+    };
+    if size.is_some_and(|size| size.starts_with(':')) {
         // `auto::x` is an operator with a namespace.
         return None;
     }
-    let size_limit = size_bytes(size).filter(|bytes| *bytes > 0);
-    Some(match size_limit {
-        Some(_) => Ok(WatchTarget::Automatic { size_limit_bytes: size_limit }),
-        None => Err(format!("{} is no size such as 64MiB", quoted(size))),
-    })
+    let size_limit_bytes = size.map(parse_size_limit).transpose();
+    let owner = label.map(parse_label).transpose();
+    Some(size_limit_bytes.and_then(|size_limit_bytes| Ok(WatchTarget::Automatic { size_limit_bytes, owner: owner? })))
+}
+
+fn parse_size_limit(size: &str) -> Result<u64, String> {
+    size_bytes(size).filter(|bytes| *bytes > 0).ok_or_else(|| format!("{} is no size such as 64MiB", quoted(size)))
+}
+
+fn parse_label(label: &str) -> Result<String, String> {
+    match label.rsplit_once('@') {
+        _ if label.is_empty() => Err("the label behind 'owner=' is missing".to_string()),
+        Some((_, last)) => Err(format!("an owner is chosen by one label, such as {}", quoted(last))),
+        None => Ok(label.to_string()),
+    }
 }
 
 fn operators(start: &str, end: &str) -> Result<WatchTarget, String> {
+    if end.starts_with(OWNER) || start.starts_with(OWNER) {
+        return Err(OWNER_ALONE.to_string());
+    }
     if end.is_empty() {
         return Err("the END operator is missing".to_string());
     }
@@ -122,10 +142,14 @@ mod tests {
 
     #[test]
     fn accepts_the_automatic_forms() {
-        for (text, size_limit_bytes, full_content) in
-            [("auto", None, false), ("auto:64MiB", Some(64 << 20), false), ("auto,full-content", None, true)]
-        {
-            let target = WatchTarget::Automatic { size_limit_bytes };
+        for (text, size_limit_bytes, owner, full_content) in [
+            ("auto", None, None, false),
+            ("auto:64MiB", Some(64 << 20), None, false),
+            ("auto,full-content", None, None, true),
+            ("auto,owner=weight", None, Some("weight"), false),
+            ("auto:16MiB，owner=my cache，full-content", Some(16 << 20), Some("my cache"), true),
+        ] {
+            let target = WatchTarget::Automatic { size_limit_bytes, owner: owner.map(str::to_string) };
             assert_eq!(parse_watch(text), Ok(Watch { target, full_content }), "{text}");
         }
     }
@@ -152,6 +176,14 @@ mod tests {
             "auto:",
             "auto:0",
             "auto:big",
+            "auto,owner=",
+            "auto:0,owner=weight",
+            "auto,owner=PTA@model@weight",
+            "auto,owner=weight,gradient",
+            "auto,end,owner=weight",
+            "owner=weight",
+            "owner=weight,auto",
+            "op0,owner=weight",
         ] {
             assert!(parse_watch(text).is_err(), "{text}");
         }

@@ -85,6 +85,8 @@ pub struct WatchDetail {
     pub is_blocking: bool,
     /// Coverage of an automatic hunt.
     pub coverage: Option<WatchCoverage>,
+    /// The label to whose blocks the hunt keeps, if it does.
+    pub owner: Option<String>,
     /// The file the contents were written to.
     pub file: Option<String>,
 }
@@ -106,9 +108,17 @@ impl Default for WatchDetail {
             writes: Vec::new(),
             is_blocking: true,
             coverage: None,
+            owner: None,
             file: None,
         }
     }
+}
+
+/// A name without what would end its field.
+fn plain(name: &str) -> String {
+    let mut name: String = name.chars().filter(|&letter| letter != ';').collect();
+    name.truncate(name.floor_char_boundary(LONGEST_NAME));
+    name
 }
 
 fn join(ranges: &[ByteRange]) -> String {
@@ -138,9 +148,7 @@ impl WatchDetail {
             add("checksum", format!("{checksum:016x}"));
         }
         if !self.since_operator.is_empty() {
-            let name: String = self.since_operator.chars().filter(|&letter| letter != ';').collect();
-            let end = name.floor_char_boundary(LONGEST_NAME);
-            add("since", format!("{}{}", if self.since_after { '+' } else { '-' }, &name[..end]));
+            add("since", format!("{}{}", if self.since_after { '+' } else { '-' }, plain(&self.since_operator)));
         }
         for (key, number) in [("operators", self.operators_since), ("piece", self.piece_bytes)] {
             if number > 0 {
@@ -165,6 +173,9 @@ impl WatchDetail {
                 "coverage",
                 format!("{operators},{looks_due},{looks_taken},{hashed_bytes},{blind_operators},{longest_gap}"),
             );
+        }
+        if let Some(owner) = &self.owner {
+            add("owner", plain(owner));
         }
         // Last, since a name may hold anything.
         if let Some(file) = &self.file {
@@ -204,6 +215,7 @@ impl WatchDetail {
                 "cut" => detail.ranges_cut = number != 0,
                 "async" => detail.is_blocking = number == 0,
                 "coverage" => detail.coverage = coverage(value),
+                "owner" => detail.owner = Some(value.to_owned()),
                 _ => {}
             }
         }
@@ -267,6 +279,7 @@ mod tests {
                 blind_operators: 5,
                 longest_gap: 6,
             }),
+            owner: Some("my = cache".to_owned()),
             file: Some("a;b=c_0_before.bin".to_owned()),
         };
         for detail in [full, WatchDetail::default()] {

@@ -65,33 +65,6 @@ fn autograd(is_backward: bool) {
     }
 }
 
-/// The thread entered a labelled region.
-#[pyfunction]
-fn label_push(level: u32, label: u32) {
-    if let Some(table) = table() {
-        // SAFETY: no preconditions.
-        unsafe { (table.label_push)(level, label) };
-    }
-}
-
-/// The thread left it.
-#[pyfunction]
-fn label_pop(level: u32, label: u32) {
-    if let Some(table) = table() {
-        // SAFETY: no preconditions.
-        unsafe { (table.label_pop)(level, label) };
-    }
-}
-
-/// The live block at this address got a label.
-#[pyfunction]
-fn label_address(address: u64, level: u32, label: u32) {
-    if let Some(table) = table() {
-        // SAFETY: the address is only noted.
-        unsafe { (table.label_address)(address, level, label) };
-    }
-}
-
 /// Counters of a framework: device id or nothing for the host, name, and reserved, maximum reserved,
 /// allocated, maximum allocated, total and free bytes.
 #[pyfunction]
@@ -154,9 +127,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(mark, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(autograd, module)?)?;
-    module.add_function(wrap_pyfunction!(label_push, module)?)?;
-    module.add_function(wrap_pyfunction!(label_pop, module)?)?;
-    module.add_function(wrap_pyfunction!(label_address, module)?)?;
     module.add_function(wrap_pyfunction!(snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(region_begin, module)?)?;
     module.add_function(wrap_pyfunction!(region_end, module)?)?;

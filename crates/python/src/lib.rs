@@ -6,13 +6,14 @@
 //!
 //! * [`session`] finds the recorder and keeps the settings of this process.
 //! * [`facts`] hands single facts over; [`launches`] and [`operators`] those of PyTorch's operators.
-//! * [`watch`] looks at memory blocks around operators.
+//! * [`watch`] looks at memory blocks around operators, [`labels`] says whose they are.
 //! * [`tracer`] reports Python calls, [`host_tensors`] the host memory of PyTorch.
 //! * [`analysis`] answers questions about result files, [`window`] about a part of a recording.
 
 mod analysis;
 mod facts;
 mod host_tensors;
+mod labels;
 mod launches;
 mod operators;
 mod session;
@@ -29,6 +30,7 @@ fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     session::register(module)?;
     facts::register(module)?;
+    labels::register(module)?;
     launches::register(module)?;
     operators::register(module)?;
     tracer::register(module)?;

@@ -75,6 +75,11 @@ impl Operator {
         self.arguments.iter().any(|(_, how)| *how != Use::None) || self.results.iter().any(|how| *how != Use::None)
     }
 
+    /// Whether it exchanges data with other processes: that ends on a stream of its own, some time later.
+    pub(crate) fn is_collective(&self) -> bool {
+        self.text.contains("c10d")
+    }
+
     /// Name and use of an argument by position.
     pub(crate) fn argument(&self, py: Python<'_>, index: usize) -> PyResult<(String, Use)> {
         match self.arguments.get(index) {

@@ -6,6 +6,7 @@
 //! unlocked: another thread may get the interpreter's lock in between and want the state.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use msmemscope_config::{Watch, WatchTarget};
@@ -22,6 +23,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use std::collections::HashMap;
 
+use crate::facts;
+use crate::labels;
 use crate::operators::{Operator, Use, members};
 use crate::session::{recorder_handle, table, watch_setting};
 
@@ -32,12 +35,29 @@ fn blocks() -> MutexGuard<'static, LiveBlocks> {
     BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The label to whose blocks the hunt keeps; zero if it is about all.
+static OWNER: AtomicU32 = AtomicU32::new(ALL_OWNERS);
+const ALL_OWNERS: u32 = 0;
+
+/// Whether a hunt is about a block that this thread allocates now.
+fn is_hunted() -> bool {
+    let owner = OWNER.load(Ordering::Relaxed);
+    owner == ALL_OWNERS || labels::is_inside(owner)
+}
+
+/// The block at an address got a label.
+pub fn labelled(address: u64, label: u32) {
+    if label != ALL_OWNERS && label == OWNER.load(Ordering::Relaxed) {
+        blocks().join_hunt(address);
+    }
+}
+
 /// The recorder's news about blocks. Scratch memory is left out: every operator writes it.
 unsafe extern "C" fn observe(begins: u32, pool: u32, device: u32, address: u64, size_bytes: u64) {
     if pool == Pool::PytorchCaching as u32 {
         match begins {
             0 => blocks().end(address),
-            _ => blocks().begin(Device::from_code(device), address, size_bytes),
+            _ => blocks().begin(Device::from_code(device), address, size_bytes, is_hunted()),
         }
     }
 }
@@ -127,8 +147,9 @@ impl State {
                 selection.end = Some(OperatorPattern::new(end));
                 selection.output_index = *output_index;
             }
-            Some(WatchTarget::Automatic { size_limit_bytes }) => {
-                hunt = Some(Hunt::new(HuntBudget::new(*size_limit_bytes)));
+            Some(WatchTarget::Automatic { size_limit_bytes, owner }) => {
+                OWNER.store(owner.as_deref().map_or(ALL_OWNERS, facts::intern), Ordering::Relaxed);
+                hunt = Some(Hunt::new(HuntBudget::new(*size_limit_bytes), owner.clone()));
             }
             None => {}
         }
@@ -154,6 +175,13 @@ struct Uses {
     device: Option<Device>,
 }
 
+/// When a look is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Before,
+    After,
+}
+
 /// A tensor the user named, by which a change of its memory shows.
 struct Named {
     address: u64,
@@ -166,6 +194,9 @@ struct Named {
 pub struct BlockWatch {
     /// Waits until the device has nothing left to do.
     synchronise: Py<PyAny>,
+    /// Waits only for the thread's own stream. Where watching begins, work of other streams that is still
+    /// under way and hits the block must be seen, not waited for.
+    synchronise_stream: Py<PyAny>,
     /// Whether the device must not be waited for now.
     is_capturing: Py<PyAny>,
     /// Whether a tensor's memory is larger than its shape says.
@@ -177,13 +208,19 @@ pub struct BlockWatch {
 #[pymethods]
 impl BlockWatch {
     #[new]
-    fn new(synchronise: Py<PyAny>, is_capturing: Py<PyAny>, has_own_layout: Py<PyAny>) -> Self {
+    fn new(
+        synchronise: Py<PyAny>,
+        synchronise_stream: Py<PyAny>,
+        is_capturing: Py<PyAny>,
+        has_own_layout: Py<PyAny>,
+    ) -> Self {
         let state = State::new(watch_setting().as_ref());
         if let Some(table) = table() {
             // SAFETY: the extension is never unloaded.
             unsafe { (table.observe_blocks)(Some(observe)) };
         }
-        Self { synchronise, is_capturing, has_own_layout, state: Mutex::new(state), named: Mutex::new(Vec::new()) }
+        let (state, named) = (Mutex::new(state), Mutex::new(Vec::new()));
+        Self { synchronise, synchronise_stream, is_capturing, has_own_layout, state, named }
     }
 
     /// Blocks that were alive before the recorder told about them: device, address, size.
@@ -191,7 +228,7 @@ impl BlockWatch {
     fn note_blocks(list: Vec<(i64, u64, u64)>) {
         let mut blocks = blocks();
         for (device, address, size_bytes) in list {
-            blocks.note(Device::from_id(device), address, size_bytes);
+            blocks.note(Device::from_id(device), address, size_bytes, is_hunted());
         }
     }
 
@@ -211,7 +248,7 @@ impl BlockWatch {
         reference: Option<Py<PyAny>>,
     ) -> PyResult<Vec<String>> {
         let (address, size_bytes) = place;
-        self.synchronise.call1(py, (device,))?;
+        self.synchronise_stream.call1(py, (device,))?;
         let known = blocks().holding(address).map(|block| block.device);
         let device = device.map(Device::from_id).or(known).unwrap_or(Device::Npu(0));
         let target = Target { name, address, size_bytes, device, most_dumps };
@@ -250,7 +287,7 @@ impl BlockWatch {
         let uses = self.uses_of_arguments(py, operator, arguments, named_arguments)?;
         let resized = self.resized(py);
         let device = uses.device.unwrap_or(Device::Host);
-        let can_look = device != Device::Host && self.prepare(py, operator)?;
+        let can_look = device != Device::Host && self.prepare(py, operator, Moment::Before)?;
         let mut state = self.state();
         let number = state.next_call(operator.text());
         let State { process, explicit, hunt, .. } = &mut *state;
@@ -286,7 +323,7 @@ impl BlockWatch {
         if let Some(result) = result {
             self.uses_of_results(py, operator, result, &mut uses)?;
         }
-        let can_look = number != 0 && self.prepare(py, operator)?;
+        let can_look = number != 0 && self.prepare(py, operator, Moment::After)?;
         let mut state = self.state();
         let State { process, explicit, hunt, .. } = &mut *state;
         let call = call_of(operator, number, Device::from_code(device), &uses.writes);
@@ -338,7 +375,7 @@ impl BlockWatch {
 
     /// Makes the device ready to be looked at; false if there is nothing to look at, or it must not be
     /// waited for.
-    fn prepare(&self, py: Python<'_>, operator: &Operator) -> PyResult<bool> {
+    fn prepare(&self, py: Python<'_>, operator: &Operator, moment: Moment) -> PyResult<bool> {
         let (is_waiting, is_watching) = {
             let state = self.state();
             let is_hunting = state.hunt.as_ref().is_some_and(Hunt::is_on) && operator.is_active();
@@ -348,9 +385,11 @@ impl BlockWatch {
         if !is_waiting || self.is_capturing.call0(py)?.is_truthy(py)? {
             return Ok(false);
         }
-        // Outputs of the start operator are looked at as soon as they are there.
-        if is_watching || self.state().explicit.starts_with(operator.text()) {
+        let begins = moment == Moment::After && self.state().explicit.starts_with(operator.text());
+        if is_watching || (begins && operator.is_collective()) {
             self.synchronise.call1(py, (None::<i64>,))?;
+        } else if begins {
+            self.synchronise_stream.call1(py, (None::<i64>,))?;
         }
         Ok(true)
     }
@@ -496,8 +535,16 @@ fn wants_watch() -> bool {
     watch_setting().is_some()
 }
 
+/// Whether the settings ask for a hunt through the blocks of an owner, so that labels are needed.
+#[pyfunction]
+fn watches_an_owner() -> bool {
+    let target = watch_setting().map(|watch| watch.target);
+    matches!(target, Some(WatchTarget::Automatic { owner: Some(_), .. }))
+}
+
 /// Adds what is here to the extension.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(wants_watch, module)?)?;
+    module.add_function(wrap_pyfunction!(watches_an_owner, module)?)?;
     module.add_class::<BlockWatch>()
 }

@@ -43,3 +43,33 @@ fn call(observer: *mut c_void, begins: bool, properties: &BlockProperties, addre
     // SAFETY: the guest's function takes any values.
     unsafe { observer(u32::from(begins), pool, device, address, size_bytes) };
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use msmemscope_event::{Device, Pool};
+
+    use super::*;
+
+    type News = (u32, u32, u32, u64, u64);
+    static HEARD: Mutex<Vec<News>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn listen(begins: u32, pool: u32, device: u32, address: u64, size_bytes: u64) {
+        HEARD.lock().expect("one thread").push((begins, pool, device, address, size_bytes));
+    }
+
+    #[test]
+    fn the_guest_hears_of_blocks_while_it_listens() {
+        let properties = BlockProperties::framework(Pool::PytorchCaching, Device::Npu(3));
+        begins(&properties, 0x100, 64);
+        set(Some(listen));
+        begins(&properties, 0x1000, 512);
+        ends(&properties, 0x1000);
+        set(None);
+        ends(&properties, 0x2000);
+        let (pool, device) = (Pool::PytorchCaching as u32, Device::Npu(3).code());
+        let heard = HEARD.lock().expect("one thread");
+        assert_eq!(*heard, [(1, pool, device, 0x1000, 512), (0, pool, device, 0x1000, 0)]);
+    }
+}

@@ -1,4 +1,4 @@
-//! The hunt: looks through all live blocks for changes that no operator declared.
+//! The hunt: looks through all live blocks, or those of an owner, for changes that no operator declared.
 //!
 //! Every look has a budget of bytes and time. Memory beside what an operator writes is looked at
 //! first, since that is where an operator that writes too far does its damage; the rest takes turns.
@@ -53,9 +53,11 @@ struct Tracked {
     declared: Vec<ByteRange>,
 }
 
-/// A hunt through all live blocks.
+/// A hunt through all live blocks that are to be hunted.
 pub struct Hunt {
     budget: HuntBudget,
+    /// The label that they have in common, for reports.
+    owner: Option<String>,
     tracked: FxHashMap<u64, Tracked>,
     /// Where the blocks that take turns go on.
     cursor: FxHashMap<Device, u64>,
@@ -68,10 +70,11 @@ pub struct Hunt {
 }
 
 impl Hunt {
-    /// A hunt at its begin.
-    pub fn new(budget: HuntBudget) -> Self {
+    /// A hunt at its begin, through the blocks with a label or through all.
+    pub fn new(budget: HuntBudget, owner: Option<String>) -> Self {
         Self {
             budget,
+            owner,
             tracked: FxHashMap::default(),
             cursor: FxHashMap::default(),
             coverage: WatchCoverage::default(),
@@ -120,6 +123,7 @@ impl Hunt {
         let detail = WatchDetail {
             note: WatchNote::Coverage,
             coverage: Some(self.coverage),
+            owner: self.owner.clone(),
             is_blocking: surroundings.is_blocking(),
             ..WatchDetail::default()
         };
@@ -152,20 +156,20 @@ impl Hunt {
             return;
         }
         self.forget_dead(blocks);
-        let alive = blocks.count(call.device);
+        let start = self.cursor.get(&call.device).copied().unwrap_or(0);
+        let alive = blocks.hunted_behind(start, call.device).count() as u64;
         self.coverage.looks_due += alive;
         let begin = Instant::now();
         let mut left = self.budget.size_bytes;
         let mut seen = FxHashSet::default();
-        let near = call.writes.iter().flat_map(|write| blocks.around(*write)).filter(|near| near.device == call.device);
-        for block in near {
+        let near = call.writes.iter().flat_map(|write| blocks.around(*write));
+        for block in near.filter(|near| near.is_hunted && near.device == call.device) {
             if seen.insert(block.address) && block.size_bytes <= left {
                 left -= block.size_bytes;
                 self.look_at(&block, call, after, surroundings);
             }
         }
-        let start = self.cursor.get(&call.device).copied().unwrap_or(0);
-        for block in blocks.from_behind(start, call.device) {
+        for block in blocks.hunted_behind(start, call.device) {
             if left == 0 || begin.elapsed() > self.budget.time {
                 break;
             }

@@ -6,9 +6,9 @@
 //! report to say.
 //!
 //! * [`explicit`]: blocks that the user names, or the outputs of an operator the user names.
-//! * [`automatic`]: a hunt through all live blocks within a budget.
+//! * [`automatic`]: a hunt through all live blocks, or those of an owner, within a budget.
 //! * [`fingerprint`] and [`checksum`]: what contents are reduced to.
-//! * [`live_blocks`]: which blocks there are. [`device`]: how their contents are read.
+//! * [`live_blocks`]: which blocks there are. [`regions`]: whose they are. [`device`]: how their contents are read.
 //! * [`dump`]: names and files of dumps. [`operator_name`]: which operator a user means.
 
 pub mod automatic;
@@ -20,9 +20,11 @@ pub mod fingerprint;
 pub mod live_blocks;
 pub mod operator_name;
 mod reading;
+pub mod regions;
 mod surroundings;
 
 pub use automatic::{Hunt, HuntBudget};
 pub use explicit::{Explicit, Selection, Target};
 pub use live_blocks::{LiveBlock, LiveBlocks};
+pub use regions::Regions;
 pub use surroundings::{OperatorCall, Output, Surroundings, WatchRecord};

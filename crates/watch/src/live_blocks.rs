@@ -15,6 +15,8 @@ pub struct LiveBlock {
     pub device: Device,
     /// Differs for every allocation, so that reuse of an address shows.
     pub generation: u64,
+    /// Whether it is among those that a hunt is about.
+    pub is_hunted: bool,
 }
 
 impl LiveBlock {
@@ -37,17 +39,26 @@ impl LiveBlocks {
         Self { blocks: BTreeMap::new(), generations: 0 }
     }
 
-    /// A block came into being.
-    pub fn begin(&mut self, device: Device, address: u64, size_bytes: u64) {
+    /// A block came into being, one that a hunt is about or another.
+    pub fn begin(&mut self, device: Device, address: u64, size_bytes: u64, is_hunted: bool) {
         self.generations += 1;
-        let block = LiveBlock { address, size_bytes, device, generation: self.generations };
+        let block = LiveBlock { address, size_bytes, device, generation: self.generations, is_hunted };
         self.blocks.insert(address, block);
     }
 
     /// A block that exists, told by somebody who does not know since when; told blocks stay.
-    pub fn note(&mut self, device: Device, address: u64, size_bytes: u64) {
+    pub fn note(&mut self, device: Device, address: u64, size_bytes: u64, is_hunted: bool) {
         if !self.blocks.contains_key(&address) {
-            self.begin(device, address, size_bytes);
+            self.begin(device, address, size_bytes, is_hunted);
+        }
+    }
+
+    /// A hunt is about the block that holds this address, as it turns out.
+    pub fn join_hunt(&mut self, address: u64) {
+        if let Some((_, block)) = self.blocks.range_mut(..=address).next_back()
+            && address < block.range().end
+        {
+            block.is_hunted = true;
         }
     }
 
@@ -81,17 +92,12 @@ impl LiveBlocks {
         below.into_iter().chain(within).chain(above)
     }
 
-    /// All blocks of a device in the order of their addresses, beginning behind an address and going on
-    /// from the start at the end.
-    pub fn from_behind(&self, address: u64, device: Device) -> impl Iterator<Item = LiveBlock> {
+    /// All hunted blocks of a device in the order of their addresses, beginning behind an address and
+    /// going on from the start at the end.
+    pub fn hunted_behind(&self, address: u64, device: Device) -> impl Iterator<Item = LiveBlock> {
         let behind = self.blocks.range(address.saturating_add(1)..);
         let front = self.blocks.range(..=address);
-        behind.chain(front).map(|(_, block)| *block).filter(move |block| block.device == device)
-    }
-
-    /// How many blocks of a device there are.
-    pub fn count(&self, device: Device) -> u64 {
-        self.blocks.values().filter(|block| block.device == device).count() as u64
+        behind.chain(front).map(|(_, block)| *block).filter(move |block| block.is_hunted && block.device == device)
     }
 }
 
@@ -109,27 +115,39 @@ mod tests {
     fn blocks_are_found_by_address() {
         let mut blocks = LiveBlocks::new();
         for address in [1000, 1512, 2048] {
-            blocks.begin(DEVICE, address, 512);
+            blocks.begin(DEVICE, address, 512, true);
         }
-        blocks.begin(Device::Npu(1), 9000, 10);
+        blocks.begin(Device::Npu(1), 9000, 10, true);
         assert_eq!(blocks.holding(1511).map(|block| block.address), Some(1000));
         assert_eq!(blocks.holding(2024), None);
         assert_eq!(addresses(blocks.overlapping(ByteRange { start: 1500, end: 2048 })), [1000, 1512]);
         assert_eq!(addresses(blocks.around(ByteRange { start: 1512, end: 2024 })), [1000, 1512, 2048]);
-        assert_eq!(addresses(blocks.from_behind(1000, DEVICE)), [1512, 2048, 1000]);
-        assert_eq!(blocks.count(DEVICE), 3);
+        assert_eq!(addresses(blocks.hunted_behind(1000, DEVICE)), [1512, 2048, 1000]);
+    }
+
+    #[test]
+    fn blocks_join_a_hunt() {
+        let mut blocks = LiveBlocks::new();
+        blocks.begin(DEVICE, 1000, 512, false);
+        blocks.begin(DEVICE, 2000, 512, true);
+        blocks.note(DEVICE, 3000, 512, false);
+        assert_eq!(addresses(blocks.hunted_behind(0, DEVICE)), [2000]);
+        blocks.join_hunt(3511);
+        blocks.join_hunt(1512); // between two blocks
+        blocks.join_hunt(10);
+        assert_eq!(addresses(blocks.hunted_behind(0, DEVICE)), [2000, 3000]);
     }
 
     #[test]
     fn reuse_of_an_address_shows() {
         let mut blocks = LiveBlocks::new();
-        blocks.begin(DEVICE, 1000, 512);
+        blocks.begin(DEVICE, 1000, 512, true);
         let first = blocks.at(1000).expect("there");
-        blocks.note(DEVICE, 1000, 512);
+        blocks.note(DEVICE, 1000, 512, true);
         assert_eq!(blocks.at(1000), Some(first));
         blocks.end(1000);
         assert_eq!(blocks.at(1000), None);
-        blocks.begin(DEVICE, 1000, 512);
+        blocks.begin(DEVICE, 1000, 512, true);
         assert_ne!(blocks.at(1000).expect("again").generation, first.generation);
     }
 }

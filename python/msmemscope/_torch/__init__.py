@@ -11,7 +11,7 @@ from .operators import operators
 _sees_host_tensors = False
 
 
-def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool, watch: bool) -> None:
+def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: bool) -> None:
     """Bring all collectors in line with what is wanted."""
     if host:
         _watch_host_tensors()
@@ -19,9 +19,9 @@ def follow(*, launches: bool, accesses: bool, decompose: bool, host: bool, watch
     operators.follow(
         launches=launches and not is_observed, accesses=accesses, host=host, watching=watching.follow(watch)
     )
-    autograd.follow(launches or accesses or decompose)
-    optimizer.follow(decompose)
-    parameters.follow(decompose)
+    autograd.follow(launches or accesses or owners)
+    optimizer.follow(owners)
+    parameters.follow(owners)
     observe_out_of_memory()
 
 

@@ -28,6 +28,13 @@ def _synchronise(device: int | None) -> None:
         npu.synchronize(device)
 
 
+def _synchronise_stream(device: int | None) -> None:
+    """Waits until the thread's current stream has nothing left to do."""
+    npu = _npu()
+    if npu is not None and npu.is_initialized():
+        npu.current_stream(device).synchronize()
+
+
 def _is_capturing() -> bool:
     """Whether work is only noted for a graph: waiting for the device would end that with an error."""
     is_capturing = getattr(_npu(), "is_current_stream_capturing", None)
@@ -59,7 +66,7 @@ class Watching:
     """The blocks that are watched while operators run."""
 
     def __init__(self) -> None:
-        self._native = _internal.BlockWatch(_synchronise, _is_capturing, _has_own_layout)
+        self._native = _internal.BlockWatch(_synchronise, _synchronise_stream, _is_capturing, _has_own_layout)
         try:
             self._native.note_blocks(_alive_blocks())
         except Exception as error:  # noqa: BLE001 - a foreign module; blocks allocated from now on are known

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Comparison, Contribution, DeviceComparison, Level, Pair, Row, SharedNames};
+use super::{Comparison, Contribution, ContributionList, DeviceComparison, Row, SharedNames};
 use crate::text::{bytes, signed_bytes};
 
 /// Rows listed.
@@ -46,10 +46,7 @@ pub fn write_html(
     sides: [&str; 2],
     output: &mut impl Write,
 ) -> io::Result<()> {
-    let noun = match comparison.level {
-        Level::Operator => "operators",
-        Level::Kernel => "kernels",
-    };
+    let noun = comparison.level.noun();
     writeln!(output, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">")?;
     writeln!(output, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")?;
     writeln!(output, "<title>Memory comparison</title>\n<style>{STYLE}</style>\n</head>\n<body>")?;
@@ -59,11 +56,11 @@ pub fn write_html(
     verdict(comparison, noun, output)?;
     for device in &comparison.devices {
         device_section(device, noun, output)?;
-        curves(comparison.rows.iter().filter(|row| row.device == device.device), output)?;
+        curves(comparison.rows.iter().filter(|row| row.device == device.device), noun, output)?;
     }
-    list(&format!("{noun} that differ, by change of memory"), "name", &comparison.names, output)?;
-    list("owners at the peak that differ", "owner", &comparison.owners, output)?;
-    list("call sites of memory alive at the end that differ", "allocated at", &comparison.sites, output)?;
+    for entries in comparison.lists() {
+        list(&entries, output)?;
+    }
     rows(comparison, names, noun, output)?;
     writeln!(output, "</body>\n</html>")?;
     output.flush()
@@ -126,7 +123,7 @@ fn device_section(device: &DeviceComparison, noun: &str, output: &mut impl Write
     let lines = [
         ("Peak in use", device.peak_bytes, false),
         ("In use at the end", device.end_bytes, false),
-        ("Change inside", device.inside_bytes, true),
+        (&format!("Change inside {noun}"), device.inside_bytes, true),
         ("Change outside", device.outside_bytes, true),
     ];
     for (title, pair, is_change) in lines {
@@ -146,21 +143,14 @@ fn device_section(device: &DeviceComparison, noun: &str, output: &mut impl Write
 }
 
 /// Memory in use along the aligned sequence, one curve per side.
-fn curves<'a>(rows: impl Iterator<Item = &'a Row>, output: &mut impl Write) -> io::Result<()> {
-    let mut points: Vec<[i64; 2]> = Vec::new();
-    let mut use_now = [0; 2];
-    for row in rows {
-        use_now[0] += row.base_bytes.unwrap_or(0);
-        use_now[1] += row.other_bytes.unwrap_or(0);
-        points.push(use_now);
-    }
-    if points.len() < 2 {
+fn curves<'a>(rows: impl Iterator<Item = &'a Row>, noun: &str, output: &mut impl Write) -> io::Result<()> {
+    let points: Vec<[u64; 2]> = rows.map(|row| row.in_use_bytes).collect();
+    let highest = points.iter().flatten().copied().max().unwrap_or(0);
+    if points.len() < 2 || highest == 0 {
         return Ok(());
     }
-    let lowest = points.iter().flatten().copied().min().unwrap_or(0).min(0);
-    let highest = points.iter().flatten().copied().max().unwrap_or(0).max(lowest + 1);
     let across = CURVE_WIDTH / (points.len() - 1) as f64;
-    let down = (CURVE_HEIGHT - 10.0) / (highest - lowest) as f64;
+    let down = (CURVE_HEIGHT - 10.0) / highest as f64;
     let stride = points.len().div_ceil(CURVE_POINTS);
     writeln!(output, "<figure><svg viewBox=\"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}\" role=\"img\">")?;
     for (side, class) in ["base", "other"].iter().enumerate() {
@@ -174,44 +164,32 @@ fn curves<'a>(rows: impl Iterator<Item = &'a Row>, output: &mut impl Write) -> i
                 .max_by_key(|(_, value)| *value)
                 .unwrap_or_default();
             let x = (chunk * stride + offset) as f64 * across;
-            let y = CURVE_HEIGHT - 5.0 - (value - lowest) as f64 * down;
+            let y = CURVE_HEIGHT - 5.0 - value as f64 * down;
             write!(output, "{}{x:.1} {y:.1}", if chunk == 0 { "M" } else { "L" })?;
         }
         writeln!(output, "\"/>")?;
     }
     writeln!(
         output,
-        "</svg><figcaption>Memory taken along the aligned sequence, up to {}\
+        "</svg><figcaption>Memory in use after each of the aligned {noun}, up to {}\
          <span class=\"key base\"></span>base<span class=\"key other\"></span>other</figcaption></figure>",
-        bytes(highest.unsigned_abs())
+        bytes(highest)
     )
 }
 
-fn count_text(count: Pair) -> String {
-    match count {
-        Pair { base: 0, other } => format!("new, {other}"),
-        Pair { base, other: 0 } => format!("gone, {base}"),
-        Pair { base, other } if base == other => base.to_string(),
-        Pair { base, other } => format!("{base} → {other}"),
-    }
-}
-
-fn list(title: &str, column: &str, entries: &[Contribution], output: &mut impl Write) -> io::Result<()> {
-    if entries.is_empty() {
-        return Ok(());
-    }
-    let mut letters = title.chars();
-    let capital: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    writeln!(output, "<h2>{capital}</h2>")?;
+fn list(list: &ContributionList<'_>, output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "<h2>{}</h2>", list.title)?;
     writeln!(
         output,
         "<table>\n<tr><th class=\"number\">change</th><th></th><th class=\"number\">base</th>\
-         <th class=\"number\">other</th><th class=\"number\">times</th><th>{column}</th></tr>"
+         <th class=\"number\">other</th><th class=\"number\">times</th><th>{}</th></tr>",
+        list.column
     )?;
-    let largest = entries.iter().map(|entry| entry.bytes.difference().unsigned_abs()).max().unwrap_or(0).max(1);
-    for entry in entries {
+    let size = |entry: &Contribution| entry.bytes.difference().unsigned_abs();
+    let largest = list.entries.iter().map(size).max().unwrap_or(0).max(1);
+    for entry in list.entries {
         let difference = entry.bytes.difference();
-        let width = difference.unsigned_abs() as f64 * 100.0 / largest as f64;
+        let width = size(entry) as f64 * 100.0 / largest as f64;
         writeln!(
             output,
             "<tr><td class=\"number{0}\">{1}</td><td class=\"bar\"><i class=\"{2}\" style=\"width:{width:.1}%\"></i></td>\
@@ -220,9 +198,9 @@ fn list(title: &str, column: &str, entries: &[Contribution], output: &mut impl W
             direction(difference),
             signed_bytes(difference),
             direction(difference).trim(),
-            signed_bytes(entry.bytes.base),
-            signed_bytes(entry.bytes.other),
-            count_text(entry.count),
+            list.bytes_text(entry.bytes.base),
+            list.bytes_text(entry.bytes.other),
+            entry.times(),
             escaped(&entry.name)
         )?;
     }

@@ -23,6 +23,7 @@ pub use html::write_html;
 pub use profile::{Item, Profile, Profiler, SharedNames, profile};
 
 use crate::device_text::device_text;
+use crate::text;
 
 /// Entries per list of the summary.
 const LISTED: usize = 50;
@@ -47,7 +48,8 @@ impl Level {
         }
     }
 
-    fn noun(self) -> &'static str {
+    /// What is compared, in words.
+    pub fn noun(self) -> &'static str {
         match self {
             Level::Operator => "operators",
             Level::Kernel => "kernel launches",
@@ -115,6 +117,8 @@ pub struct Row {
     pub base_bytes: Option<i64>,
     /// Change of memory in the other.
     pub other_bytes: Option<i64>,
+    /// Memory in use then, in the base and in the other; the last known if a side does not have it.
+    pub in_use_bytes: [u64; 2],
 }
 
 impl Row {
@@ -175,6 +179,38 @@ pub struct Contribution {
     pub bytes: Pair,
 }
 
+impl Contribution {
+    /// How often it occurs, in words.
+    pub fn times(&self) -> String {
+        match self.count {
+            Pair { base: 0, other } => format!("new, {other}"),
+            Pair { base, other: 0 } => format!("gone, {base}"),
+            Pair { base, other } if base == other => base.to_string(),
+            Pair { base, other } => format!("{base} to {other}"),
+        }
+    }
+}
+
+/// Contributions of one kind.
+#[derive(Clone, Debug)]
+pub struct ContributionList<'a> {
+    /// What they are.
+    pub title: String,
+    /// What their names are.
+    pub column: &'static str,
+    /// Whether bytes are changes; else they are amounts.
+    pub is_change: bool,
+    /// The largest difference first.
+    pub entries: &'a [Contribution],
+}
+
+impl ContributionList<'_> {
+    /// Bytes of one side, in words.
+    pub fn bytes_text(&self, bytes: i64) -> String {
+        if self.is_change { text::signed_bytes(bytes) } else { text::bytes(bytes.unsigned_abs()) }
+    }
+}
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
@@ -186,6 +222,8 @@ pub struct Comparison {
     pub names: Vec<Contribution>,
     /// Owners of memory at the peak that differ.
     pub owners: Vec<Contribution>,
+    /// Call sites of memory in use at the peak that differ.
+    pub peak_sites: Vec<Contribution>,
     /// Call sites of memory alive at the end that differ.
     pub sites: Vec<Contribution>,
     /// All rows in sequence order, device by device.
@@ -194,6 +232,23 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// Everything that accounts for the difference, without lists that are empty.
+    pub fn lists(&self) -> Vec<ContributionList<'_>> {
+        let noun = self.level.noun();
+        let mut capital = noun.to_owned();
+        capital[..1].make_ascii_uppercase();
+        let all = [
+            (format!("{capital} that differ, by change of memory"), "name", true, &self.names),
+            ("Owners at the peak that differ".to_owned(), "owner", false, &self.owners),
+            ("Call sites of memory at the peak that differ".to_owned(), "allocated at", false, &self.peak_sites),
+            ("Call sites of memory alive at the end that differ".to_owned(), "allocated at", false, &self.sites),
+        ];
+        all.into_iter()
+            .filter(|(.., entries)| !entries.is_empty())
+            .map(|(title, column, is_change, entries)| ContributionList { title, column, is_change, entries })
+            .collect()
+    }
+
     /// Whether both sides are the same in everything that was compared.
     pub fn is_equal(&self) -> bool {
         let same = |device: &DeviceComparison| {
@@ -231,6 +286,7 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
         devices: Vec::new(),
         names: Vec::new(),
         owners: contributions(base.owners(), other.owners()),
+        peak_sites: contributions(&base.peak_sites(), &other.peak_sites()),
         sites: contributions(base.sites(), other.sites()),
         rows: Vec::new(),
     };
@@ -262,6 +318,7 @@ fn align_items(base: &[Item], other: &[Item], device: Device, rows: &mut Vec<Row
     let names = |items: &[Item]| items.iter().map(|item| item.name).collect::<Vec<_>>();
     let alignment = align::align(&names(base), &names(other));
     let (mut left, mut right) = (0, 0);
+    let mut in_use_bytes = [0; 2];
     while left < base.len() || right < other.len() {
         let in_base = left < base.len();
         let only_base = in_base && alignment.removed[left];
@@ -269,9 +326,15 @@ fn align_items(base: &[Item], other: &[Item], device: Device, rows: &mut Vec<Row
         let base_bytes = (in_base && !only_other).then(|| base[left].change_bytes);
         let other_bytes = (!only_base).then(|| other[right].change_bytes);
         let name = if only_other { other[right].name } else { base[left].name };
-        rows.push(Row { name, device, base_bytes, other_bytes });
-        left += usize::from(base_bytes.is_some());
-        right += usize::from(other_bytes.is_some());
+        if base_bytes.is_some() {
+            in_use_bytes[0] = base[left].in_use_bytes;
+            left += 1;
+        }
+        if other_bytes.is_some() {
+            in_use_bytes[1] = other[right].in_use_bytes;
+            right += 1;
+        }
+        rows.push(Row { name, device, base_bytes, other_bytes, in_use_bytes });
     }
 }
 

@@ -12,6 +12,7 @@ use crate::decompose::Decomposition;
 use crate::fluctuation::is_framework_pool;
 use crate::names::{Names, RecordingNames, Site, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation};
+use crate::small_map::SmallMap;
 
 /// Names of operators and kernels, numbered the same for both sides.
 #[derive(Debug, Default)]
@@ -54,6 +55,8 @@ pub struct Item {
     pub name: u32,
     /// What the framework pools gained or lost.
     pub change_bytes: i64,
+    /// Bytes in use in framework pools of the device at its end.
+    pub in_use_bytes: u64,
 }
 
 /// One device.
@@ -67,6 +70,40 @@ pub struct DeviceProfile {
     pub end_bytes: u64,
     /// Change of memory outside operators.
     pub outside_bytes: i64,
+    /// Bytes and blocks of call sites at the peak.
+    peak_sites: BTreeMap<String, (u64, u64)>,
+}
+
+/// Blocks by where they come from, with one of them, their bytes and their number.
+type Sites = FxHashMap<Site, (LiveBlock, u64, u64)>;
+
+fn add_to_site(sites: &mut Sites, block: &LiveBlock) {
+    let (_, bytes, count) = sites.entry(Site::of(block)).or_insert((*block, 0, 0));
+    *bytes += block.size_bytes;
+    *count += 1;
+}
+
+/// Blocks alive at the peak of a device. They are counted as they end: which peak is the highest is not
+/// known before.
+#[derive(Debug, Default)]
+struct Peak {
+    /// Blocks born until then.
+    births: u64,
+    sites: Sites,
+}
+
+impl Peak {
+    fn now(&mut self, births: u64) {
+        self.births = births;
+        self.sites.clear();
+    }
+
+    #[inline]
+    fn count(&mut self, block: &LiveBlock) {
+        if block.birth <= self.births {
+            add_to_site(&mut self.sites, block);
+        }
+    }
 }
 
 /// One side of a comparison.
@@ -99,8 +136,13 @@ impl Profile {
 
     /// One device; empty if it has nothing.
     pub fn device(&self, device: Device) -> &DeviceProfile {
-        static EMPTY: DeviceProfile =
-            DeviceProfile { items: Vec::new(), peak_bytes: 0, end_bytes: 0, outside_bytes: 0 };
+        static EMPTY: DeviceProfile = DeviceProfile {
+            items: Vec::new(),
+            peak_bytes: 0,
+            end_bytes: 0,
+            outside_bytes: 0,
+            peak_sites: BTreeMap::new(),
+        };
         self.devices.get(&device).unwrap_or(&EMPTY)
     }
 
@@ -123,6 +165,17 @@ impl Profile {
     /// Bytes and blocks of owners at the peak.
     pub fn owners(&self) -> &BTreeMap<String, (u64, u64)> {
         &self.owners
+    }
+
+    /// Bytes and blocks of call sites at the peaks of the devices.
+    pub fn peak_sites(&self) -> BTreeMap<String, (u64, u64)> {
+        let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for (line, (bytes, blocks)) in self.devices.values().flat_map(|device| &device.peak_sites) {
+            let site = all.entry(line.clone()).or_default();
+            site.0 += bytes;
+            site.1 += blocks;
+        }
+        all
     }
 
     /// Bytes and blocks of call sites alive at the end.
@@ -173,6 +226,7 @@ pub struct Profiler<'a> {
     threads: FxHashMap<u32, Vec<OpenItem>>,
     since_launch: FxHashMap<Device, i64>,
     used: FxHashMap<Device, u64>,
+    peaks: SmallMap<Device, Peak>,
     situation: Situation,
     decomposition: Decomposition,
 }
@@ -194,6 +248,7 @@ impl<'a> Profiler<'a> {
             threads: FxHashMap::default(),
             since_launch: FxHashMap::default(),
             used: FxHashMap::default(),
+            peaks: SmallMap::default(),
             situation: Situation::of(recording),
             decomposition,
         }
@@ -213,7 +268,8 @@ impl<'a> Profiler<'a> {
 
     fn item(&mut self, device: Device, name: StringId, change_bytes: i64) {
         let name = self.shared_name(name);
-        self.profile.devices.entry(device).or_default().items.push(Item { name, change_bytes });
+        let in_use_bytes = self.used.get(&device).copied().unwrap_or(0);
+        self.profile.devices.entry(device).or_default().items.push(Item { name, change_bytes, in_use_bytes });
     }
 
     fn block(&mut self, change: &BlockChange<'_>, event: &TimelineEvent) {
@@ -227,13 +283,20 @@ impl<'a> Profiler<'a> {
         let used = self.used.entry(device).or_default();
         *used = if is_begin { *used + block.size_bytes } else { used.saturating_sub(block.size_bytes) };
         let used = *used;
+        let peak = self.peaks.entry(device);
+        if !is_begin {
+            peak.count(block);
+        }
         if !self.counts(event) {
             return;
         }
         *self.profile.pools.entry(block.properties.pool).or_default() += 1;
         let change_bytes = if is_begin { block.size_bytes as i64 } else { -(block.size_bytes as i64) };
         let profile = self.profile.devices.entry(device).or_default();
-        profile.peak_bytes = profile.peak_bytes.max(used);
+        if used > profile.peak_bytes {
+            profile.peak_bytes = used;
+            self.peaks.entry(device).now(block.birth);
+        }
         profile.end_bytes = used;
         match self.profile.level {
             Level::Operator => match self.threads.get_mut(&event.thread_id).and_then(|stack| stack.last_mut()) {
@@ -319,17 +382,28 @@ impl<'a> Profiler<'a> {
                 *blocks += owner.blocks;
             }
         }
-        let mut groups: FxHashMap<Site, (&LiveBlock, u64, u64)> = FxHashMap::default();
+        let mut alive = Sites::default();
         for block in self.situation.live_blocks().filter(|block| is_framework_pool(block.properties.pool)) {
-            let (_, bytes, count) = groups.entry(Site::of(block)).or_insert((block, 0, 0));
-            *bytes += block.size_bytes;
-            *count += 1;
+            add_to_site(&mut alive, block);
+            self.peaks.entry(block.properties.device).count(block);
         }
-        for (sample, bytes, count) in groups.into_values() {
-            let site = self.profile.sites.entry(SiteText::of(sample, &self.situation, self.names).line).or_default();
-            site.0 += bytes;
-            site.1 += count;
+        let (situation, names) = (&self.situation, self.names);
+        add_lines(&mut self.profile.sites, alive, situation, names);
+        for (device, peak) in self.peaks.iter_mut().filter(|(_, peak)| peak.births > 0) {
+            // The peak of this process is higher than those of the processes before.
+            let lines = &mut self.profile.devices.entry(*device).or_default().peak_sites;
+            lines.clear();
+            add_lines(lines, std::mem::take(&mut peak.sites), situation, names);
         }
+    }
+}
+
+/// Names the sites.
+fn add_lines(lines: &mut BTreeMap<String, (u64, u64)>, sites: Sites, situation: &Situation, names: &dyn Names) {
+    for (sample, bytes, count) in sites.into_values() {
+        let line = lines.entry(SiteText::of(&sample, situation, names).line).or_default();
+        line.0 += bytes;
+        line.1 += count;
     }
 }
 

@@ -1,17 +1,14 @@
 //! Comparisons as text.
 
 use super::{Align, Table, bytes, signed_bytes};
-use crate::compare::{Comparison, Contribution, Level, Pair};
+use crate::compare::{Comparison, ContributionList};
 
 const LISTED_ROWS: usize = 15;
 
 /// The summary of a comparison.
 pub fn comparison(comparison: &Comparison) -> String {
     let mut text = String::new();
-    let noun = match comparison.level {
-        Level::Operator => "operators",
-        Level::Kernel => "kernels",
-    };
+    let noun = comparison.level.noun();
     if comparison.is_equal() {
         let items: i64 = comparison.devices.iter().map(|device| device.items.base).sum();
         text.push_str(&format!("No differences in {items} {noun}.\n"));
@@ -39,44 +36,33 @@ pub fn comparison(comparison: &Comparison) -> String {
         }
         text.push_str(&format!("{}\n", table.render()));
     }
-    push_list(&mut text, &format!("{noun} that differ, by change of memory"), "name", &comparison.names);
-    push_list(&mut text, "owners at the peak that differ", "owner", &comparison.owners);
-    push_list(&mut text, "call sites of memory alive at the end that differ", "allocated at", &comparison.sites);
+    for list in comparison.lists() {
+        push_list(&mut text, &list);
+    }
     text
 }
 
-fn push_list(text: &mut String, title: &str, column: &str, list: &[Contribution]) {
-    if list.is_empty() {
-        return;
-    }
+fn push_list(text: &mut String, list: &ContributionList<'_>) {
     let columns = [
         ("change", Align::Right),
         ("base", Align::Right),
         ("other", Align::Right),
         ("times", Align::Right),
-        (column, Align::Left),
+        (list.column, Align::Left),
     ];
     let mut table = Table::new(&columns);
-    for entry in list.iter().take(LISTED_ROWS) {
-        let times = match entry.count {
-            Pair { base: 0, other } => format!("new, {other}"),
-            Pair { base, other: 0 } => format!("gone, {base}"),
-            Pair { base, other } if base == other => base.to_string(),
-            Pair { base, other } => format!("{base} -> {other}"),
-        };
+    for entry in list.entries.iter().take(LISTED_ROWS) {
         table.row([
             signed_bytes(entry.bytes.difference()),
-            signed_bytes(entry.bytes.base),
-            signed_bytes(entry.bytes.other),
-            times,
+            list.bytes_text(entry.bytes.base),
+            list.bytes_text(entry.bytes.other),
+            entry.times(),
             entry.name.clone(),
         ]);
     }
-    let mut letters = title.chars();
-    let capital: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    text.push_str(&format!("{capital}:\n{}", table.render()));
-    if list.len() > LISTED_ROWS {
-        text.push_str(&format!("  ... and {} more\n", list.len() - LISTED_ROWS));
+    text.push_str(&format!("{}:\n{}", list.title, table.render()));
+    if list.entries.len() > LISTED_ROWS {
+        text.push_str(&format!("  ... and {} more\n", list.entries.len() - LISTED_ROWS));
     }
     text.push('\n');
 }

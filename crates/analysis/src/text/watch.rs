@@ -1,5 +1,7 @@
 //! Watched blocks as text.
 
+use std::time::Duration;
+
 use super::{Align, Table, bytes, fit, push_wrapped};
 use crate::names::Frame;
 use crate::watch::{Corruption, HuntReport, WatchReport, WatchedBlock};
@@ -84,6 +86,12 @@ fn push_corruption(text: &mut String, block: Option<&WatchedBlock>, corruption: 
     if let Some(origin) = &corruption.origin {
         line(text, "block from:", &origin.line);
     }
+    if let Some(earlier) = &corruption.earlier {
+        let size = bytes(earlier.size_bytes);
+        let time = Duration::from_nanos(earlier.freed_before_ns);
+        line(text, "memory before:", &format!("{size} at {:#x}, freed {time:.1?} earlier", earlier.address));
+        line(text, "  from:", &earlier.site.line);
+    }
     for neighbour in &corruption.neighbours {
         let place = if neighbour.is_below { "below" } else { "above" };
         let distance = match neighbour.distance_bytes {
@@ -138,9 +146,13 @@ fn spans(corruption: &Corruption) -> String {
 /// What probably happened.
 fn guess(corruption: &Corruption) -> Option<String> {
     if !corruption.is_by_operator {
-        let text = "Look for copies the program makes itself, work on other streams that memory did not wait for, and \
-                    other threads.";
-        return (corruption.operators_since == 0).then(|| text.to_owned());
+        let mut text = "Look for copies the program makes itself, work on other streams that memory did not wait \
+                        for (record_stream), and other threads."
+            .to_owned();
+        if corruption.earlier.is_some() {
+            text.push_str(" Work that was begun for the block that had this memory before may have ended too late.");
+        }
+        return (corruption.operators_since == 0).then_some(text);
     }
     let operator = short(&corruption.operator);
     let begins_at_start = corruption.spans.first().is_some_and(|span| span.start == 0);
@@ -186,13 +198,20 @@ fn push_coverage(text: &mut String, hunt: &HuntReport) {
         0 => 100.0,
         due => (hunt.looks_taken as f64 * 100.0 / due as f64).min(100.0),
     };
+    let owner = hunt.owner.as_ref().map_or_else(String::new, |owner| format!(" of '{owner}'"));
     let mut line = format!(
-        "Automatic hunt: {} operators, {} of {} looks at live blocks taken ({share:.1} %), {} hashed.",
+        "Automatic hunt: {} operators, {} of {} looks at live blocks{owner} taken ({share:.1} %), {} hashed.",
         hunt.operators,
         hunt.looks_taken,
         hunt.looks_due,
         bytes(hunt.hashed_bytes)
     );
+    if !owner.is_empty() && hunt.looks_due == 0 {
+        line.push_str(
+            " NO BLOCK HAD THIS LABEL, so nothing was looked at. Labels come from msmemscope.describe, from framework \
+             components, and from optimizers (weight, gradient, optimizer_state, after their first step).",
+        );
+    }
     if hunt.looks_taken < hunt.looks_due {
         line.push_str(&format!(
             " Not covered: the rest; a change there shows up to {} operators late, or not at all. A larger SIZE in \

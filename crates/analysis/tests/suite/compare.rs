@@ -101,6 +101,35 @@ fn one_change_gives_exactly_that_change() {
 }
 
 #[test]
+fn lines_that_hold_more_memory_at_the_peak_are_named() {
+    let growing = |kept: u64| {
+        let mut dump = Dump::new();
+        dump.begin("load").malloc_at(0x1000, 100, "/me/train.py(3): load\n").end("load");
+        for index in 0..kept {
+            dump.begin("step").malloc_at(0x10_000 + index * 0x1000, 64, "/me/train.py(9): step\n").end("step");
+        }
+        for index in 0..kept {
+            dump.begin("drop").free("PTA", 0x10_000 + index * 0x1000).end("drop");
+        }
+        dump.free("PTA", 0x1000);
+        dump.begin("last").malloc_at(0x2000, 8, "/me/train.py(12): last\n").end("last");
+        dump
+    };
+    let (comparison, _) = compare_dumps(&growing(2), &growing(5));
+    let [site] = &comparison.peak_sites[..] else { panic!("{:?}", comparison.peak_sites) };
+    assert!(site.name.contains("train.py:9"), "{}", site.name);
+    assert_eq!((site.bytes.base, site.bytes.other, site.times().as_str()), (128, 320, "2 to 5"));
+    assert!(comparison.sites.is_empty(), "all of it is gone at the end");
+    let in_use: Vec<[u64; 2]> = comparison.rows.iter().map(|row| row.in_use_bytes).collect();
+    assert_eq!((in_use[0], in_use.last()), ([100, 100], Some(&[8, 8])));
+    assert_eq!(in_use.iter().map(|use_of| use_of[1]).max(), Some(100 + 5 * 64));
+    let text = text::comparison(&comparison);
+    assert!(text.contains("Call sites of memory at the peak that differ:"), "{text}");
+    let line: Vec<&str> = text.lines().filter(|line| line.contains("train.py:9")).collect();
+    assert_eq!(line[0].split_whitespace().take(9).collect::<Vec<_>>().join(" "), "+192 B 128 B 320 B 2 to 5");
+}
+
+#[test]
 fn names_with_commas_are_quoted() {
     let run = run(&[("op<1, 2>", 4)]);
     let (_, csv) = compare_dumps(&run, &run);

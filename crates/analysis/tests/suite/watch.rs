@@ -202,3 +202,51 @@ fn changes_between_operators_and_over_several_are_told_apart() {
     assert!(text.contains("Nothing could be looked at around 1 operators."), "{text}");
     assert!(text.contains("ASCEND_LAUNCH_BLOCKING was not 1"), "{text}");
 }
+
+#[test]
+fn whose_memory_a_block_had_is_told() {
+    let mut lab = Lab::new(3);
+    let properties = BlockProperties::framework(Pool::PytorchCaching, DEVICE);
+    let reused = BASE + 1024;
+    for _ in 0..2 {
+        lab.record(Fact::Free { properties, address: reused });
+        lab.record(Fact::Allocation { properties, address: reused, size_bytes: 1024 });
+    }
+    let (name, next) = (lab.string("weight"), lab.string("mul"));
+    for block in [1, 2] {
+        lab.look(name, next, false, block, &WatchDetail { changed: vec![range(0, 512)], ..since("add", true, 0) });
+    }
+    let report = lab.ask().expect("a report");
+    let earlier: Vec<_> = report.corruptions().map(|corruption| corruption.earlier.as_ref()).collect();
+    let told = earlier[0].expect("freed and used again");
+    assert_eq!((told.address, told.size_bytes, told.freed_before_ns), (reused, 1024, 10), "the latest of both");
+    assert_eq!(earlier[1], None, "nobody had this memory before");
+    let text = fits(&report);
+    assert!(text.contains("memory before: 1.00 KiB at 0x10000400, freed 10.0ns earlier"), "{text}");
+    assert_eq!(text.matches("may have ended too late").count(), 1, "{text}");
+}
+
+#[test]
+fn a_hunt_through_blocks_of_an_owner_says_whose_they_are() {
+    let mut lab = Lab::new(2);
+    let cover = |looks| WatchDetail {
+        coverage: Some(WatchCoverage {
+            operators: 9,
+            looks_due: looks,
+            looks_taken: looks,
+            ..WatchCoverage::default()
+        }),
+        note: WatchNote::Coverage,
+        owner: Some("weight".to_owned()),
+        ..WatchDetail::default()
+    };
+    lab.look(StringId::NONE, StringId::NONE, true, 0, &cover(0));
+    let report = lab.ask().expect("a report");
+    assert_eq!(report.hunt.as_ref().and_then(|hunt| hunt.owner.as_deref()), Some("weight"));
+    assert!(fits(&report).contains("NO BLOCK HAD THIS LABEL"), "{}", fits(&report));
+    let mut lab = Lab::new(2);
+    lab.look(StringId::NONE, StringId::NONE, true, 0, &cover(12));
+    let text = fits(&lab.ask().expect("a report"));
+    assert!(text.contains("12 of 12 looks at live blocks of 'weight' taken (100.0 %)"), "{text}");
+    assert!(!text.contains("NO BLOCK"), "{text}");
+}

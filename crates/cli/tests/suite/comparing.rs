@@ -58,6 +58,29 @@ fn rows_and_page_are_written() {
 }
 
 #[test]
+fn the_older_spelling_takes_the_same_options() {
+    let bench = Bench::new();
+    let (base, other) = (fixture("memscope_dump_20250428113810.csv"), fixture("memscope_dump_20250428113811.csv"));
+    let newer = compare(&bench, &["--level=kernel", "--html", "--json", &base, &other]);
+    let older = run(bench.msmemscope([
+        "--html",
+        "--json",
+        "--compare",
+        &format!("--input={base},{other}"),
+        "--level=kernel",
+        &format!("--output={}", bench.output().display()),
+    ]));
+    let summary = |result: &Output| -> serde_json::Value {
+        assert_success(result);
+        serde_json::from_str(&stdout(result)).expect("JSON")
+    };
+    let (newer, older) = (summary(&newer), summary(&older));
+    assert_eq!(newer["comparison"], older["comparison"]);
+    let page = |summary: &serde_json::Value| std::fs::read_to_string(summary["page"].as_str().expect("a page"));
+    assert_eq!(page(&newer).expect("there"), page(&older).expect("there"));
+}
+
+#[test]
 fn what_cannot_be_compared_is_one_line_with_status_two() {
     let bench = Bench::new();
     let pytorch = dump(&bench, "memscope_dump_1.csv", "PTA", Some("a"));

@@ -136,6 +136,18 @@ fn comparison_in_all_its_forms() {
     assert_eq!(settings.level, LevelSet::KERNEL);
     assert_eq!(notes.len(), 1, "the program is not run, and the user is told");
     for arguments in [
+        &["compare", "--json", "--html", "/a", "/b"][..],
+        &["--compare", "--input=/a,/b", "--json", "--html"],
+        &["--json", "--html", "--comp", "-i", "/a,/b"],
+    ] {
+        let Ok(Command::Compare { as_json, as_html, .. }) = parse_text(arguments) else { panic!("{arguments:?}") };
+        assert!(as_json && as_html, "{arguments:?}");
+    }
+    for arguments in [&["--html", "job"][..], &["--json", "--", "job", "--compare"], &["analyze", "--html", "/a"]] {
+        let error = parse_text(arguments).expect_err("an option of a comparison only");
+        assert!(matches!(error, UsageError::UnknownOption { .. }), "{arguments:?}: {error}");
+    }
+    for arguments in [
         &["--compare"][..],
         &["--compare", "--input="],
         &["--compare", "--input=/a"],

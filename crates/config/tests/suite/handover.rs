@@ -17,8 +17,8 @@ fn path() -> impl Strategy<Value = PathBuf> {
 fn watch() -> impl Strategy<Value = Watch> {
     let operators = (proptest::option::of("\\PC{1,20}"), proptest::option::of(0..u32::MAX), "\\PC{1,20}")
         .prop_map(|(start, output_index, end)| WatchTarget::Operators { start, output_index, end });
-    let automatic =
-        proptest::option::of(1u64..).prop_map(|size_limit_bytes| WatchTarget::Automatic { size_limit_bytes });
+    let automatic = (proptest::option::of(1u64..), proptest::option::of("\\PC{1,20}"))
+        .prop_map(|(size_limit_bytes, owner)| WatchTarget::Automatic { size_limit_bytes, owner });
     (prop_oneof![operators, automatic], any::<bool>()).prop_map(|(target, full_content)| Watch { target, full_content })
 }
 

@@ -224,9 +224,11 @@ fn log_level() {
 
 #[test]
 fn watch() {
-    for value in ["op0,op1,full-content", "op0:out1,op1", "op0:1，op1", "end", ",end", "auto", "auto:1GiB"] {
+    for value in
+        ["op0,op1,full-content", "op0:out1,op1", "op0:1，op1", "end", ",end", "auto", "auto:1GiB", "auto,owner=weight"]
+    {
         let (settings, _) = run_with(&[&format!("--watch={value}")]).expect(value);
         assert!(settings.watch.is_some(), "{value}");
     }
-    assert_refused("--watch", &["", ",", "op0,", "full-content", "op0:01,op1", "op0,op1,all", "auto:0"]);
+    assert_refused("--watch", &["", ",", "op0,", "full-content", "op0:01,op1", "op0,op1,all", "auto:0", "auto,owner="]);
 }

@@ -8,7 +8,7 @@ use msmemscope_watch::{Hunt, HuntBudget, OperatorCall};
 use crate::support::{BASE, DEVICE, Lab, Taken, call};
 
 fn hunt(size_bytes: u64) -> Hunt {
-    Hunt::new(HuntBudget { size_bytes, time: Duration::from_secs(60) })
+    Hunt::new(HuntBudget { size_bytes, time: Duration::from_secs(60) }, None)
 }
 
 fn run(hunt: &mut Hunt, lab: &mut Lab, name: &str, writes: &[ByteRange], work: impl FnOnce(&mut Lab)) {
@@ -62,7 +62,7 @@ fn new_blocks_at_old_addresses_are_no_change() {
     let mut hunt = hunt(1 << 20);
     run(&mut hunt, &mut lab, "a", &[], |lab| {
         lab.blocks.end(BASE);
-        lab.blocks.begin(DEVICE, BASE, 1024);
+        lab.blocks.begin(DEVICE, BASE, 1024, true);
         lab.write(BASE, 1024, 8);
     });
     run(&mut hunt, &mut lab, "b", &[], |_| {});
@@ -97,6 +97,29 @@ fn neighbours_of_what_is_written_come_first() {
     let found = findings(&lab);
     assert_eq!((found.len(), found[0].address), (1, BASE + 31 * 1024));
     assert_eq!(&found[0].operator, "stomp");
+}
+
+#[test]
+fn only_blocks_of_the_owner_are_looked_at() {
+    let mut lab = Lab::new(&[1024; 4]);
+    for index in [0, 1, 3] {
+        lab.blocks.end(BASE + index * 1024);
+        lab.blocks.begin(DEVICE, BASE + index * 1024, 1024, false);
+    }
+    let budget = HuntBudget { size_bytes: 1 << 20, time: Duration::from_secs(60) };
+    let mut hunt = Hunt::new(budget, Some("weight".to_owned()));
+    let written = [ByteRange::sized(BASE, 1024)];
+    run(&mut hunt, &mut lab, "stomp", &written, |lab| lab.write(BASE, 2048, 4));
+    assert!(findings(&lab).is_empty(), "the neighbour belongs to somebody else");
+    run(&mut hunt, &mut lab, "stomp", &written, |lab| lab.write(BASE + 2048, 8, 4));
+    lab.blocks.join_hunt(BASE + 3 * 1024);
+    run(&mut hunt, &mut lab, "late", &[], |lab| lab.write(BASE + 3 * 1024, 8, 4));
+    let found: Vec<u64> = findings(&lab).iter().map(|taken| taken.address).collect();
+    assert_eq!(found, [BASE + 2048, BASE + 3 * 1024]);
+    let coverage = hunt.coverage();
+    assert_eq!((coverage.looks_due, coverage.looks_taken, coverage.operators), (8, 8, 3));
+    hunt.record_coverage(&mut lab);
+    assert_eq!(lab.taken.last().and_then(|taken| taken.detail.owner.as_deref()), Some("weight"));
 }
 
 #[test]

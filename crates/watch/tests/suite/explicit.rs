@@ -113,7 +113,7 @@ fn freed_reused_and_unreadable_blocks_end_their_watch() {
     run(&mut explicit, &mut lab, "a", |lab| {
         lab.blocks.end(BASE);
         lab.blocks.end(BASE + 512);
-        lab.blocks.begin(DEVICE, BASE + 512, 512);
+        lab.blocks.begin(DEVICE, BASE + 512, 512, true);
     });
     let left: Vec<&str> = explicit.targets().map(|target| &target.name[..]).collect();
     assert_eq!(left, ["kept"]);

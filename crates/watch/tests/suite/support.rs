@@ -34,7 +34,7 @@ impl Lab {
         let mut blocks = LiveBlocks::new();
         let mut address = BASE;
         for size in sizes {
-            blocks.begin(DEVICE, address, *size);
+            blocks.begin(DEVICE, address, *size, true);
             address += size.next_multiple_of(512);
         }
         let memory = vec![0; (address - BASE) as usize];
