@@ -100,7 +100,7 @@ test-python: python standin $(VENV)/ready
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest
 
-test-wheel: wheel
+test-wheel: wheel standin
 	scripts/test-wheel
 
 test-standin: standin

@@ -77,6 +77,31 @@ def free(address):
     assert acl.aclrtFree(c_void_p(address)) == 0
 
 
+class _Physical(ctypes.Structure):
+    _fields_ = [
+        ("handle_type", c_int),
+        ("allocation_type", c_int),
+        ("attribute", c_int),
+        ("device", c_uint32),
+        ("place", c_int),
+        ("reserve", c_uint64),
+    ]
+
+
+def create(size, device=0):
+    """Physical memory without an address, as pools with expandable segments take it."""
+    handle = c_void_p()
+    on_device = 1
+    properties = _Physical(device=device, place=on_device)
+    assert acl.aclrtMallocPhysical(byref(handle), c_size_t(size), byref(properties), c_uint64(0)) == 0
+    return handle.value
+
+
+def destroy(handle):
+    """Gives it back."""
+    assert acl.aclrtFreePhysical(c_void_p(handle)) == 0
+
+
 def _finds_the_recorder():
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = c_char_p

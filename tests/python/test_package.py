@@ -1,5 +1,6 @@
 """The package itself: what it needs, what it offers, and that its examples are true."""
 
+import ast
 import doctest
 import importlib
 import pkgutil
@@ -59,6 +60,21 @@ def test_examples_of_the_guide(tmp_path, monkeypatch):
 def test_everything_public_is_documented():
     for name in msmemscope.__all__:
         assert name.startswith("__") or getattr(msmemscope, name).__doc__, name
+
+
+def test_the_stubs_name_what_the_native_half_has():
+    tree = ast.parse((PACKAGE / "msmemscope" / "_internal.pyi").read_text())
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    stubs = {node.name for node in tree.body if isinstance(node, kinds)}
+    stubs |= {node.target.id for node in tree.body if isinstance(node, ast.AnnAssign)}
+    native = {name for name in dir(msmemscope._internal) if not name.startswith("_")}
+    assert native == {name for name in stubs if not name.startswith("_")}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in native:
+            members = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}
+            members |= {member.target.id for member in node.body if isinstance(member, ast.AnnAssign)}
+            there = {name for name in vars(getattr(msmemscope._internal, node.name)) if not name.startswith("_")}
+            assert there == {name for name in members if not name.startswith("_")}, node.name
 
 
 def test_older_package_offers_the_same():

@@ -79,15 +79,40 @@ def test_what_was_alive_before_is_shown_as_such(run):
         framework.begin()
         alive = framework.allocate(4096)
         framework.free(framework.allocate(8192))
+        created = framework.create(2 << 20)
         msmemscope.config(output="out")
         msmemscope.start()
         fresh = framework.allocate(12288)
         framework.free(alive)
+        framework.destroy(created)
         framework.free(fresh)
         msmemscope.stop()
     """)
     rows = {row.attributes["size"]: row.attributes.get("shadow") for row in one.rows("MALLOC", "HAL")}
-    assert rows == {"4096": "true", "12288": None}
+    assert rows == {"4096": "true", "12288": None, str(2 << 20): "true"}
+    assert len(one.rows("FREE", "HAL")) == 3
+
+
+def test_leaks_are_found_without_the_command_line(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out", analysis="leaks")
+        framework.begin()
+        pool = framework.Pool()
+        msmemscope.start()
+        for _ in range(8):
+            lost = framework.allocate(1 << 20)
+            kept = pool.block(1 << 16)
+            pool.release(pool.block(1 << 12))
+            msmemscope.step()
+        framework.end()
+        msmemscope.stop()
+    """)
+    report = " ".join(one.stderr.split())
+    assert "Call sites that keep more memory with every step" in report
+    assert "64.00 KiB 384.00 KiB 6 2-7 0 PTA" in report and "script.py:9 <module>" in report, one.stderr
+    assert "1.00 MiB 6.00 MiB 6 2-7 0 HAL" in report, one.stderr
 
 
 def test_recording_as_context_manager_and_decorator(run):

@@ -199,7 +199,7 @@ import sys
 import msmemscope.describe as describe
 source = open({stomps!r}).read()
 if {region}:
-    source = source.replace("    victim = ", "    with describe.describer(owner='precious'): victim = ")
+    source = source.replace("    victim = torch", "    with describe.describer(owner='precious'): victim = torch")
 else:
     source = source.replace("    begin(victim)", "    describe.describer(victim, owner='precious')")
 sys.argv = [{stomps!r}, "past_the_output"]
