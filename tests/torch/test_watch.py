@@ -230,21 +230,32 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
 junk = ctypes.create_string_buffer(bytes(range(64)), 64)
 for step in range(3):
     optimizer.zero_grad()
-    loss = model(torch.ones(8, 64).npu()).sum()
-    loss.backward()
-    optimizer.step()
     spare = torch.zeros(64, device="npu")
-    if step == 1:
+    if step == {step}:
         torch.npu.synchronize()
         target = {victim}.data_ptr()
         assert acl.aclrtMemcpy(ctypes.c_void_p(target), 64, junk, 64, 1) == 0
     spare.add_(1)
+    loss = model(torch.ones(8, 64).npu()).sum()
+    loss.backward()
+    optimizer.step()
 """
 
 
-@pytest.mark.parametrize("victim, count", [("model.weight", 1), ("spare", 0)])
-def test_weights_are_known_from_the_first_step_of_an_optimizer(tmp_path, victim, count):
-    watched = Watched(tmp_path, ["--watch=auto,owner=weight"], ["-c", WEIGHTS.format(victim=victim)])
+MOMENTUM = "optimizer.state[model.weight]['momentum_buffer']"
+
+
+@pytest.mark.parametrize(
+    "owner, victim, step, count",
+    [
+        ("weight", "model.weight", 0, 1),
+        ("weight", "spare", 1, 0),
+        ("optimizer_state", MOMENTUM, 1, 1),
+        ("optimizer_state", "model.weight", 1, 0),
+    ],
+)
+def test_weights_and_what_optimizers_keep_are_known_owners(tmp_path, owner, victim, step, count):
+    watched = Watched(tmp_path, [f"--watch=auto,owner={owner}"], ["-c", WEIGHTS.format(victim=victim, step=step)])
     assert watched.report["hunt"]["looks_due"] > 0
     assert [corruption["is_by_operator"] for corruption in watched.corruptions] == [False] * count
 

@@ -209,7 +209,7 @@ fn push_coverage(text: &mut String, hunt: &HuntReport) {
     if !owner.is_empty() && hunt.looks_due == 0 {
         line.push_str(
             " NO BLOCK HAD THIS LABEL, so nothing was looked at. Labels come from msmemscope.describe, from framework \
-             components, and from optimizers (weight, gradient, optimizer_state, after their first step).",
+             components, from modules (weight) and from optimizers (gradient, optimizer_state, after a step).",
         );
     }
     if hunt.looks_taken < hunt.looks_due {
