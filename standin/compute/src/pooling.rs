@@ -9,12 +9,30 @@ pub(crate) fn planes(tensor: &Tensor) -> (usize, [usize; 2]) {
     (tensor.shape[..rank - 2].iter().product(), [tensor.shape[rank - 2], tensor.shape[rank - 1]])
 }
 
+/// The planes of a tensor and of what pooling makes of it.
+struct Planes {
+    count: usize,
+    /// Rows and columns of a plane.
+    space: [usize; 2],
+    /// Rows and columns of its windows.
+    windows: [usize; 2],
+    /// Elements of a plane.
+    size: usize,
+    /// Windows of a plane.
+    places: usize,
+}
+
+impl Planes {
+    fn of(whole: &Tensor, pooled: &Tensor) -> Self {
+        let ((count, space), (_, windows)) = (planes(whole), planes(pooled));
+        Self { count, space, windows, size: space[0] * space[1], places: windows[0] * windows[1] }
+    }
+}
+
 /// Largest element of every window and its position in the plane.
 pub fn max_pool(input: &Tensor, window: &Window, output: &Tensor, positions: &Tensor) {
     let values = input.read::<f64>();
-    let (count, space) = planes(input);
-    let (_, windows) = planes(output);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(input, output);
     let mut best = vec![f64::NEG_INFINITY; count * places];
     let mut found = vec![-1i64; count * places];
     window.for_each(&space, &windows, |_, place, position| {
@@ -56,9 +74,7 @@ fn mask_bytes(mask: &Tensor, pooled: &Tensor) -> Tensor {
 /// Largest element of every window; the mask notes which element of the window it was, in a layout of our own.
 pub fn max_pool_with_mask(input: &Tensor, window: &Window, output: &Tensor, mask: &Tensor) {
     let values = input.read::<f64>();
-    let (count, space) = planes(input);
-    let (_, windows) = planes(output);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(input, output);
     let mut best = vec![f64::NEG_INFINITY; count * places];
     let mut found = vec![-1i64; count * places];
     window.for_each(&space, &windows, |element, place, position| {
@@ -78,9 +94,7 @@ pub fn max_pool_with_mask(input: &Tensor, window: &Window, output: &Tensor, mask
 /// Gradient of [`max_pool_with_mask`].
 pub fn max_pool_with_mask_backward(gradient: &Tensor, window: &Window, mask: &Tensor, output: &Tensor) {
     let (gradients, found) = (gradient.read::<f64>(), mask_bytes(mask, gradient).read::<i64>());
-    let (count, space) = planes(output);
-    let (_, windows) = planes(gradient);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(output, gradient);
     let mut sums = vec![0.0; count * size];
     window.for_each(&space, &windows, |element, place, position| {
         for plane in 0..count {
@@ -126,9 +140,7 @@ fn divisors(window: &Window, space: &[usize; 2], windows: &[usize; 2], divisor: 
 /// Average of every window.
 pub fn average_pool(input: &Tensor, window: &Window, divisor: Divisor, output: &Tensor) {
     let values = input.read::<f64>();
-    let (count, space) = planes(input);
-    let (_, windows) = planes(output);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(input, output);
     let divisors = divisors(window, &space, &windows, divisor);
     let mut sums = vec![0.0; count * places];
     window.for_each(&space, &windows, |_, place, position| {
@@ -143,9 +155,7 @@ pub fn average_pool(input: &Tensor, window: &Window, divisor: Divisor, output: &
 /// Gradient of [`average_pool`].
 pub fn average_pool_backward(gradient: &Tensor, window: &Window, divisor: Divisor, output: &Tensor) {
     let gradients = gradient.read::<f64>();
-    let (count, space) = planes(output);
-    let (_, windows) = planes(gradient);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(output, gradient);
     let divisors = divisors(window, &space, &windows, divisor);
     let mut sums = vec![0.0; count * size];
     window.for_each(&space, &windows, |_, place, position| {
@@ -179,9 +189,7 @@ fn for_each_adaptive(space: [usize; 2], windows: [usize; 2], mut visit: impl FnM
 /// Averages over as many equal parts as the output has elements.
 pub fn adaptive_average_pool(input: &Tensor, output: &Tensor) {
     let values = input.read::<f64>();
-    let (count, space) = planes(input);
-    let (_, windows) = planes(output);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(input, output);
     let mut sums = vec![0.0; count * places];
     for_each_adaptive(space, windows, |place, position, elements| {
         for plane in 0..count {
@@ -194,9 +202,7 @@ pub fn adaptive_average_pool(input: &Tensor, output: &Tensor) {
 /// Gradient of [`adaptive_average_pool`].
 pub fn adaptive_average_pool_backward(gradient: &Tensor, output: &Tensor) {
     let gradients = gradient.read::<f64>();
-    let (count, space) = planes(output);
-    let (_, windows) = planes(gradient);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(output, gradient);
     let mut sums = vec![0.0; count * size];
     for_each_adaptive(space, windows, |place, position, elements| {
         for plane in 0..count {
@@ -210,9 +216,7 @@ pub fn adaptive_average_pool_backward(gradient: &Tensor, output: &Tensor) {
 /// is that of [`max_pool`].
 pub fn adaptive_max_pool(input: &Tensor, output: &Tensor, positions: &Tensor) {
     let values = input.read::<f64>();
-    let (count, space) = planes(input);
-    let (_, windows) = planes(output);
-    let (size, places) = (space[0] * space[1], windows[0] * windows[1]);
+    let Planes { count, space, windows, size, places } = Planes::of(input, output);
     let mut best = vec![f64::NEG_INFINITY; count * places];
     let mut found = vec![-1i64; count * places];
     for_each_adaptive(space, windows, |place, position, _| {
