@@ -130,6 +130,9 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// All of them, in order.
+    const ALL: [Self; 4] = [Self::EarlyAllocation, Self::LateDeallocation, Self::TemporaryIdleness, Self::NeverUsed];
+
     /// Name for people.
     pub fn title(self) -> &'static str {
         match self {
@@ -164,6 +167,9 @@ pub struct Finding {
     pub largest_bytes: u64,
     /// Bytes times operators during which they were not needed.
     pub wasted_byte_operators: u64,
+    /// Of the blocks freed late, those that could have given their memory to a block of the same size
+    /// that was allocated meanwhile.
+    pub could_share: u64,
 }
 
 /// How many blocks and bytes.
@@ -284,15 +290,24 @@ struct UseState {
     kinds: InefficiencyKinds,
 }
 
-/// Blocks of one site that have the same fault. Small, because one of very many is touched with every
-/// finding.
-#[derive(Clone, Copy, Debug)]
+/// Blocks of one site that have the same fault.
+#[derive(Clone, Copy, Debug, Default)]
 struct Group {
-    key: GroupKey,
     count: u64,
     bytes: u64,
     largest_bytes: u64,
     wasted: u64,
+    could_share: u32,
+    /// Position of its sample.
+    sample: u32,
+}
+
+/// The groups of one site, one per kind. Small and found once per block, because one of very many is
+/// touched with every block that ends.
+#[derive(Clone, Copy, Debug)]
+struct SiteGroups {
+    key: SiteKey,
+    groups: [Group; FindingKind::ALL.len()],
 }
 
 /// The largest block of a group.
@@ -303,8 +318,16 @@ struct Sample {
     used_at: StackId,
 }
 
-/// What blocks of a group have in common.
-type GroupKey = (FindingKind, Device, Pool, Site);
+/// What blocks of a site have in common.
+type SiteKey = (Device, Pool, Site);
+
+/// What is followed per pool of a device.
+#[derive(Debug, Default)]
+struct PoolUse {
+    window: PeakWindow,
+    /// Operator of the latest allocation, by size.
+    latest_allocation: FxHashMap<u64, u32>,
+}
 
 /// Follows the use of blocks.
 #[derive(Debug)]
@@ -317,13 +340,12 @@ pub struct Inefficient {
     frees: [RecentOperators; 2],
     /// By slot.
     blocks: Vec<UseState>,
-    latest_allocation_of_size: FxHashMap<u64, u32>,
-    groups: Vec<Group>,
-    /// Positions of groups, by their keys.
-    group_positions: HashTable<u32>,
+    sites: Vec<SiteGroups>,
+    /// Positions of sites, by their keys.
+    site_positions: HashTable<u32>,
     /// One of each group.
     samples: Vec<Sample>,
-    windows: SmallMap<(Device, Pool), PeakWindow>,
+    pools: SmallMap<(Device, Pool), PoolUse>,
     allocating_only: FxHashMap<StringId, bool>,
     report: InefficientReport,
     notes: Notes,
@@ -348,11 +370,10 @@ impl Inefficient {
             allocations: Default::default(),
             frees: Default::default(),
             blocks: Vec::new(),
-            latest_allocation_of_size: FxHashMap::default(),
-            groups: Vec::new(),
-            group_positions: HashTable::default(),
+            sites: Vec::new(),
+            site_positions: HashTable::default(),
             samples: Vec::new(),
-            windows: SmallMap::default(),
+            pools: SmallMap::default(),
             allocating_only: FxHashMap::default(),
             report: InefficientReport::default(),
             notes: Notes::default(),
@@ -385,13 +406,12 @@ impl Inefficient {
         let (BlockChange::Begins(block, said) | BlockChange::Ends(block, said)) = change;
         let Some(index) = pool_index(block.properties.pool) else { return };
         let (operator, is_open) = self.operator_of(event.thread_id);
-        let key = (block.properties.device, block.properties.pool);
-        let window = self.windows.entry(key);
-        window.used(u64::from(operator), said.used_bytes);
+        let pool = self.pools.entry((block.properties.device, block.properties.pool));
+        pool.window.used(u64::from(operator), said.used_bytes);
         match change {
             BlockChange::Begins(..) => {
+                pool.latest_allocation.insert(block.size_bytes, operator);
                 self.remember(index, operator, is_open.then_some(event.thread_id), true);
-                self.latest_allocation_of_size.insert(block.size_bytes, operator);
                 let slot = block.slot as usize;
                 if self.blocks.len() <= slot {
                     self.blocks.resize(slot + 1, UseState::default());
@@ -495,63 +515,59 @@ impl Inefficient {
             kinds = kinds.with(InefficiencyKinds::LATE);
         }
         kinds = kinds.and(self.settings.kinds);
+        let is_never_used = state.last_use == 0 && self.accesses > 0 && operator.saturating_sub(state.born) > 1;
+        if kinds.is_empty() && !is_never_used {
+            return;
+        }
         if !kinds.is_empty() {
             self.notes.set_inefficiency(block.allocation_id, kinds);
         }
-        let window = self.windows.entry((block.properties.device, block.properties.pool));
+        let site = self.site_of(block);
+        let pool = self.pools.entry((block.properties.device, block.properties.pool));
+        let groups = &mut self.sites[site].groups;
+        let mut find = |kind: FindingKind, operators: u32, could_share: bool| {
+            groups[kind as usize].add(&mut self.samples, block, state, operators, could_share);
+        };
         if kinds.contains(InefficiencyKinds::EARLY) {
             self.report.early_allocation.add(size_bytes);
             if state.filled_at_birth {
                 self.report.results_kept.add(size_bytes);
             } else {
-                window.saved(u64::from(state.born), u64::from(state.first_use - 1), size_bytes);
-                self.find(FindingKind::EarlyAllocation, block, state, state.first_use - state.born);
+                pool.window.saved(u64::from(state.born), u64::from(state.first_use - 1), size_bytes);
+                find(FindingKind::EarlyAllocation, state.first_use - state.born, false);
             }
         }
         if kinds.contains(InefficiencyKinds::LATE) {
             self.report.late_deallocation.add(size_bytes);
-            let window = self.windows.entry((block.properties.device, block.properties.pool));
-            window.saved(u64::from(state.last_use) + 1, u64::from(operator), size_bytes);
-            if self.latest_allocation_of_size.get(&size_bytes).is_some_and(|&latest| latest > state.last_use) {
+            pool.window.saved(u64::from(state.last_use) + 1, u64::from(operator), size_bytes);
+            let could_share = pool.latest_allocation.get(&size_bytes).is_some_and(|&latest| latest > state.last_use);
+            if could_share {
                 self.report.shareable.add(size_bytes);
             }
-            self.find(FindingKind::LateDeallocation, block, state, operator - state.last_use);
+            find(FindingKind::LateDeallocation, operator - state.last_use, could_share);
         }
         if kinds.contains(InefficiencyKinds::IDLE) {
             self.report.temporary_idleness.add(size_bytes);
-            self.find(FindingKind::TemporaryIdleness, block, state, state.idle_operators);
+            find(FindingKind::TemporaryIdleness, state.idle_operators, false);
         }
-        if state.last_use == 0 && self.accesses > 0 && operator.saturating_sub(state.born) > 1 {
+        if is_never_used {
             self.report.never_used.add(size_bytes);
-            self.find(FindingKind::NeverUsed, block, state, operator - state.born);
+            find(FindingKind::NeverUsed, operator - state.born, false);
         }
     }
 
-    fn find(&mut self, kind: FindingKind, block: &LiveBlock, state: &UseState, operators: u32) {
-        let key = (kind, block.properties.device, block.properties.pool, Site::of(block));
-        let hash = |key: &GroupKey| FxBuildHasher.hash_one(key);
-        let sample = || Sample { block: *block, used_by: state.last_operator, used_at: state.last_stack };
-        let groups = &self.groups;
-        let is_it = |&position: &u32| groups[position as usize].key == key;
-        let position = match self.group_positions.find(hash(&key), is_it) {
-            Some(&position) => position as usize,
-            None => {
-                let position = groups.len();
-                self.group_positions
-                    .insert_unique(hash(&key), position as u32, |&other| hash(&groups[other as usize].key));
-                self.groups.push(Group { key, count: 0, bytes: 0, largest_bytes: block.size_bytes, wasted: 0 });
-                self.samples.push(sample());
-                position
-            }
-        };
-        let group = &mut self.groups[position];
-        group.count += 1;
-        group.bytes = group.bytes.saturating_add(block.size_bytes);
-        group.wasted = group.wasted.saturating_add(block.size_bytes.saturating_mul(u64::from(operators)));
-        if block.size_bytes > group.largest_bytes {
-            group.largest_bytes = block.size_bytes;
-            self.samples[position] = sample();
+    /// Position of the site of a block.
+    fn site_of(&mut self, block: &LiveBlock) -> usize {
+        let key = (block.properties.device, block.properties.pool, Site::of(block));
+        let hash = |key: &SiteKey| FxBuildHasher.hash_one(key);
+        let sites = &mut self.sites;
+        if let Some(&position) = self.site_positions.find(hash(&key), |&position| sites[position as usize].key == key) {
+            return position as usize;
         }
+        let position = sites.len();
+        sites.push(SiteGroups { key, groups: Default::default() });
+        self.site_positions.insert_unique(hash(&key), position as u32, |&other| hash(&sites[other as usize].key));
+        position
     }
 
     /// What was found; blocks still alive are judged now.
@@ -567,15 +583,19 @@ impl Inefficient {
             }
         }
         *notes = std::mem::take(&mut self.notes);
-        let mut groups: Vec<(Group, Sample)> = self.groups.into_iter().zip(self.samples).collect();
-        groups.sort_by_key(|(group, _)| (std::cmp::Reverse(group.wasted), group.key));
+        let mut groups: Vec<(FindingKind, SiteKey, Group)> = Vec::new();
+        for site in &self.sites {
+            let of_kinds = FindingKind::ALL.iter().zip(site.groups);
+            groups.extend(of_kinds.filter(|(_, group)| group.count > 0).map(|(&kind, group)| (kind, site.key, group)));
+        }
+        groups.sort_by_key(|(kind, key, group)| (std::cmp::Reverse(group.wasted), *kind, *key));
         let mut report = self.report;
         report.findings_not_listed = groups.len().saturating_sub(LISTED_FINDINGS) as u64;
         report.findings = groups
             .iter()
             .take(LISTED_FINDINGS)
-            .map(|(group, sample)| {
-                let (kind, device, pool, _) = group.key;
+            .map(|&(kind, (device, pool, _), group)| {
+                let sample = &self.samples[group.sample as usize];
                 Finding {
                     kind,
                     device,
@@ -586,14 +606,15 @@ impl Inefficient {
                     bytes: group.bytes,
                     largest_bytes: group.largest_bytes,
                     wasted_byte_operators: group.wasted,
+                    could_share: u64::from(group.could_share),
                 }
             })
             .collect();
         let mut peaks: Vec<PeakPotential> = self
-            .windows
+            .pools
             .into_entries()
-            .map(|((device, pool), window)| {
-                let (peak_bytes, peak_if_fixed_bytes) = window.finish();
+            .map(|((device, pool), used)| {
+                let (peak_bytes, peak_if_fixed_bytes) = used.window.finish();
                 PeakPotential { device, pool, peak_bytes, peak_if_fixed_bytes }
             })
             .collect();
@@ -602,6 +623,32 @@ impl Inefficient {
         report.operators = self.operators;
         report.accesses = self.accesses;
         report
+    }
+}
+
+impl Group {
+    /// Adds a block that was not needed for so many operators.
+    fn add(
+        &mut self,
+        samples: &mut Vec<Sample>,
+        block: &LiveBlock,
+        state: &UseState,
+        operators: u32,
+        could_share: bool,
+    ) {
+        let sample = || Sample { block: *block, used_by: state.last_operator, used_at: state.last_stack };
+        if self.count == 0 {
+            self.largest_bytes = block.size_bytes;
+            self.sample = samples.len() as u32;
+            samples.push(sample());
+        } else if block.size_bytes > self.largest_bytes {
+            self.largest_bytes = block.size_bytes;
+            samples[self.sample as usize] = sample();
+        }
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(block.size_bytes);
+        self.wasted = self.wasted.saturating_add(block.size_bytes.saturating_mul(u64::from(operators)));
+        self.could_share = self.could_share.saturating_add(u32::from(could_share));
     }
 }
 

@@ -160,6 +160,13 @@ fn advice(finding: &Finding) -> String {
         text.push_str(&format!("  {used} by {}\n", fit(&finding.use_line, 62)));
     }
     text.push_str(&format!("  {doing}.\n"));
+    if finding.could_share > 0 {
+        let sharing = format!(
+            "{} of {} such block(s) could then share memory with one of equal size that is allocated meanwhile.",
+            finding.could_share, finding.count
+        );
+        push_wrapped(&mut text, &sharing, "  ");
+    }
     text
 }
 

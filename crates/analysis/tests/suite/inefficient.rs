@@ -69,7 +69,7 @@ fn a_result_used_later_is_flagged_but_no_waste() {
 
 #[test]
 fn late_deallocation_needs_an_allocation_in_between() {
-    let make = |allocate_between: bool| {
+    let make = |allocate_between: bool, device: u32| {
         let mut dump = Dump::new();
         operator(&mut dump, "aten.mm", |dump| {
             dump.malloc("PTA", 0x1000, 1 << 20);
@@ -79,13 +79,13 @@ fn late_deallocation_needs_an_allocation_in_between() {
         });
         if allocate_between {
             operator(&mut dump, "aten.add", |dump| {
-                dump.malloc("PTA", 0x20_0000, 1 << 20);
+                dump.malloc_with("PTA", device, 0x20_0000, 1 << 20, "", "");
             });
         }
         dump.free("PTA", 0x1000);
         ask(&dump, InefficientSettings::default())
     };
-    let answers = make(true);
+    let answers = make(true, 0);
     let found = answers.inefficient.unwrap();
     assert_eq!((found.late_deallocation.blocks, found.shareable.blocks), (1, 1));
     assert_eq!(found.findings[0].use_line, "aten.sum");
@@ -95,7 +95,11 @@ fn late_deallocation_needs_an_allocation_in_between() {
     assert!((found.peak_share() - 0.5).abs() < 1e-9);
     let text = text::inefficient(&found).replace('\n', " ");
     assert!(text.contains("would fall from 2.00 MiB to 1.00 MiB (50.0 %)."), "{text}");
-    assert_eq!(make(false).inefficient.unwrap().late_deallocation.blocks, 0);
+    assert_eq!(found.findings[0].could_share, 1);
+    assert!(text.contains("1 of 1 such block(s) could then share memory"), "{text}");
+    assert_eq!(make(false, 0).inefficient.unwrap().late_deallocation.blocks, 0);
+    let elsewhere = make(true, 1).inefficient.unwrap();
+    assert_eq!(elsewhere.shareable.blocks, 0, "memory of another device cannot be shared");
 }
 
 #[test]
