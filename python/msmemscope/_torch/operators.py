@@ -33,6 +33,16 @@ _PLACEHOLDERS = _placeholders()
 _NOT_TOUCHED, _READ, _WRITTEN = 0, 1, 2
 
 
+#: Packages whose threads serve a notebook or a debugger and run no operators.
+_SERVICES = frozenset(("IPython", "debugpy", "ipykernel", "pydevd", "_pydevd_bundle", "tornado", "zmq"))
+
+
+def _is_service(thread: threading.Thread) -> bool:
+    origins = (type(thread), getattr(thread, "_target", None))
+    packages = (str(getattr(origin, "__module__", None)).partition(".")[0] for origin in origins)
+    return any(package in _SERVICES for package in packages)
+
+
 def _is_tensor_type(kind: Any) -> bool:
     return "Tensor" in str(kind)
 
@@ -189,7 +199,7 @@ class _Operators:
         others = [
             thread.name
             for thread in threading.enumerate()
-            if thread is not current and thread.is_alive() and not thread.name.startswith("pydevd")
+            if thread is not current and thread.is_alive() and not _is_service(thread)
         ]
         if others:
             _messages.warn_once(

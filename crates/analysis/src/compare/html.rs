@@ -26,6 +26,7 @@ code { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); border-bottom: 1px solid var(--line); padding: 4px 8px; }
 td { padding: 4px 8px; border-bottom: 1px solid var(--line); vertical-align: top; }
+.list th:last-child { width: 48%; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .more { color: var(--more); } .less { color: var(--less); }
 .bar { width: 140px; } .bar i { display: block; height: 10px; margin-top: 6px; border-radius: 2px; }
@@ -181,7 +182,7 @@ fn list(list: &ContributionList<'_>, output: &mut impl Write) -> io::Result<()> 
     writeln!(output, "<h2>{}</h2>", list.title)?;
     writeln!(
         output,
-        "<table>\n<tr><th class=\"number\">change</th><th></th><th class=\"number\">base</th>\
+        "<table class=\"list\">\n<tr><th class=\"number\">change</th><th></th><th class=\"number\">base</th>\
          <th class=\"number\">other</th><th class=\"number\">times</th><th>{}</th></tr>",
         list.column
     )?;
@@ -223,7 +224,7 @@ fn rows(comparison: &Comparison, names: &SharedNames, noun: &str, output: &mut i
     }
     writeln!(
         output,
-        "<table>\n<tr><th class=\"number\">row</th><th class=\"number\">device</th><th class=\"number\">base</th>\
+        "<table class=\"list\">\n<tr><th class=\"number\">row</th><th class=\"number\">device</th><th class=\"number\">base</th>\
          <th class=\"number\">other</th><th class=\"number\">change</th><th>name</th></tr>"
     )?;
     let side = |value: Option<i64>| value.map_or_else(|| "-".to_owned(), signed_bytes);
