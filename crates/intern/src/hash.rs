@@ -15,6 +15,25 @@ impl Key {
     pub const NONE: Self = Self { first: 0, second: 0 };
 }
 
+/// What a group of four words adds to a hash, wherever in the sequence it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mixture {
+    /// For the first lane.
+    pub first: u64,
+    /// For the second.
+    pub second: u64,
+}
+
+impl Mixture {
+    /// Mixes four words.
+    #[inline(always)]
+    pub fn of(words: [u64; 4]) -> Self {
+        let front = folded_product(words[0] ^ 0xa076_1d64_78bd_642f, words[1] ^ 0xe703_7ed1_a0b4_28db);
+        let back = folded_product(words[2] ^ 0x8ebc_6af0_9c88_c6e3, words[3] ^ 0x5899_65cc_7537_4cc3);
+        Self { first: front ^ back.rotate_left(23), second: front.rotate_left(41) ^ back }
+    }
+}
+
 /// Makes a [`Key`] out of groups of four words.
 #[derive(Clone, Copy, Debug)]
 pub struct Hasher {
@@ -38,10 +57,14 @@ impl Hasher {
     /// Takes in four words.
     #[inline(always)]
     pub fn add(&mut self, words: [u64; 4]) {
-        let front = folded_product(words[0] ^ 0xa076_1d64_78bd_642f, words[1] ^ 0xe703_7ed1_a0b4_28db);
-        let back = folded_product(words[2] ^ 0x8ebc_6af0_9c88_c6e3, words[3] ^ 0x5899_65cc_7537_4cc3);
-        self.first = self.first.wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(front ^ back.rotate_left(23));
-        self.second = self.second.wrapping_mul(0x94d0_49bb_1331_11eb).wrapping_add(front.rotate_left(41) ^ back);
+        self.add_mixture(Mixture::of(words));
+    }
+
+    /// Takes in four words that were mixed before.
+    #[inline(always)]
+    pub fn add_mixture(&mut self, mixture: Mixture) {
+        self.first = self.first.wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(mixture.first);
+        self.second = self.second.wrapping_mul(0x94d0_49bb_1331_11eb).wrapping_add(mixture.second);
     }
 
     /// The key of everything taken in, and of `count`, usually how much that was.

@@ -14,7 +14,7 @@ use std::sync::atomic::{
 
 mod hash;
 
-pub use hash::{Hasher, Key};
+pub use hash::{Hasher, Key, Mixture};
 
 /// Words before the first slot: generation and number of ids; the rest keeps slots on cache lines.
 const HEADER_WORDS: usize = 8;

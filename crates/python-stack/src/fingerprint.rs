@@ -1,11 +1,12 @@
 //! A stack in one number: where every frame is, and which code object it belongs to.
 
-use msmemscope_intern::{Hasher, Key};
+use msmemscope_intern::{Hasher, Key, Mixture};
 
 use crate::code::Identity;
 use crate::layout::{self, KnownLayout, Layout};
+use crate::memo::MemoView;
 use crate::memory::Address;
-use crate::walk::{End, Frames};
+use crate::walk::{End, Frame, Frames, Judge, Judgement, Place};
 
 /// What a walk through a stack gave.
 #[derive(Clone, Copy, Debug)]
@@ -19,22 +20,28 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Walks through up to `limit` frames.
+    /// Walks through up to `limit` frames. What they add is taken from the memo and put there, if there is one.
     ///
     /// # Safety
     /// `thread_state` must be the calling thread's, and the layout that of its interpreter.
     #[inline]
-    pub unsafe fn take(layout: &Layout, known: Option<KnownLayout>, thread_state: Address, limit: usize) -> Self {
+    pub unsafe fn take(
+        layout: &Layout,
+        known: Option<KnownLayout>,
+        thread_state: Address,
+        limit: usize,
+        memo: Option<MemoView<'_>>,
+    ) -> Self {
         // SAFETY: promised by the caller; the constants equal the layout.
         unsafe {
             match known {
-                Some(KnownLayout::Version3_9) => Self::take_with(&layout::VERSION_3_9, thread_state, limit),
-                Some(KnownLayout::Version3_10) => Self::take_with(&layout::VERSION_3_10, thread_state, limit),
-                Some(KnownLayout::Version3_11) => Self::take_with(&layout::VERSION_3_11, thread_state, limit),
-                Some(KnownLayout::Version3_12) => Self::take_with(&layout::VERSION_3_12, thread_state, limit),
-                Some(KnownLayout::Version3_13) => Self::take_with(&layout::VERSION_3_13, thread_state, limit),
-                Some(KnownLayout::Version3_14) => Self::take_with(&layout::VERSION_3_14, thread_state, limit),
-                None => Self::take_with(layout, thread_state, limit),
+                Some(KnownLayout::Version3_9) => Self::take_with(&layout::VERSION_3_9, thread_state, limit, memo),
+                Some(KnownLayout::Version3_10) => Self::take_with(&layout::VERSION_3_10, thread_state, limit, memo),
+                Some(KnownLayout::Version3_11) => Self::take_with(&layout::VERSION_3_11, thread_state, limit, memo),
+                Some(KnownLayout::Version3_12) => Self::take_with(&layout::VERSION_3_12, thread_state, limit, memo),
+                Some(KnownLayout::Version3_13) => Self::take_with(&layout::VERSION_3_13, thread_state, limit, memo),
+                Some(KnownLayout::Version3_14) => Self::take_with(&layout::VERSION_3_14, thread_state, limit, memo),
+                None => Self::take_with(layout, thread_state, limit, memo),
             }
         }
     }
@@ -42,19 +49,83 @@ impl Fingerprint {
     /// # Safety
     /// As for [`Fingerprint::take`].
     #[inline(always)]
-    unsafe fn take_with(layout: &Layout, thread_state: Address, limit: usize) -> Self {
+    unsafe fn take_with(layout: &Layout, thread_state: Address, limit: usize, memo: Option<MemoView<'_>>) -> Self {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match memo {
+                Some(memo) => Self::walk(layout, thread_state, limit, &Remembering(memo)),
+                None => Self::walk(layout, thread_state, limit, &LookingInto),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Fingerprint::take`].
+    #[inline(always)]
+    unsafe fn walk(layout: &Layout, thread_state: Address, limit: usize, judge: &impl Judge<Value = Mixture>) -> Self {
         let mut hasher = Hasher::new();
         let mut frame_count = 0;
         // SAFETY: promised by the caller.
         let mut frames = unsafe { Frames::of_thread(layout, thread_state, limit) };
-        for frame in frames.by_ref() {
-            // SAFETY: the frame is alive, so is its code object.
-            let identity = unsafe { Identity::of(layout, frame.code) };
-            let place = [frame.code.get() as u64, frame.raw_instruction as u64];
-            hasher.add([place[0], place[1], identity.file_and_table, identity.line_and_serial]);
+        while let Some(mixture) = frames.next_judged(judge) {
+            hasher.add_mixture(mixture);
             frame_count += 1;
         }
         let end = frames.end();
         Self { key: hasher.finish(frame_count), frame_count, end }
+    }
+}
+
+/// Makes of a frame what it adds.
+struct LookingInto;
+
+impl Judge for LookingInto {
+    type Value = Mixture;
+
+    #[inline(always)]
+    unsafe fn judge(&self, layout: &Layout, place: Place) -> Judgement<Mixture> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match place.frame(layout) {
+                Judgement::Shown(Frame { code, raw_instruction }) => {
+                    let Identity { file_and_table, line_and_serial } = Identity::of(layout, code);
+                    let (code, instruction) = (code.get() as u64, raw_instruction as u64);
+                    Judgement::Shown(Mixture::of([code, instruction, file_and_table, line_and_serial]))
+                }
+                Judgement::LeftOut => Judgement::LeftOut,
+                Judgement::Damaged => Judgement::Damaged,
+            }
+        }
+    }
+}
+
+/// As above, but looks only once.
+struct Remembering<'a>(MemoView<'a>);
+
+impl Judge for Remembering<'_> {
+    type Value = Mixture;
+
+    #[inline(always)]
+    unsafe fn judge(&self, layout: &Layout, place: Place) -> Judgement<Mixture> {
+        match self.0.get(&place) {
+            Some(mixture) => Judgement::Shown(mixture),
+            // SAFETY: promised by the caller.
+            None => unsafe { self.look_into_and_remember(layout, place) },
+        }
+    }
+}
+
+impl Remembering<'_> {
+    /// # Safety
+    /// As for [`Judge::judge`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn look_into_and_remember(&self, layout: &Layout, place: Place) -> Judgement<Mixture> {
+        // SAFETY: promised by the caller.
+        let judgement = unsafe { LookingInto.judge(layout, place) };
+        if let Judgement::Shown(mixture) = judgement {
+            self.0.put(&place, mixture);
+        }
+        judgement
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Interpreter {
     pub preparation: Option<PreparationFunctions>,
     functions: Functions,
     /// Address of the type of code objects.
-    code_type: Option<usize>,
+    pub code_type: Option<usize>,
 }
 
 /// Why there is no [`Interpreter`].

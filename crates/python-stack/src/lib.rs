@@ -9,7 +9,8 @@
 //! * `walk` goes through the frames, `code` reads code objects and their texts.
 //! * `api` does the same through the interpreter's own functions, for the self-check and as the
 //!   fallback when the self-check fails.
-//! * `fingerprint` is the hot path; `stacks` gives ids to stacks and code objects and hands what is new to a [`Sink`].
+//! * `fingerprint` is the hot path, `memo` spares it from looking into the same code objects again and again, until
+//!   `code_deaths` says that one is gone; `stacks` gives ids to stacks and code objects and hands what is new to a [`Sink`].
 //!
 //! * `preparation` runs once in the interpreter's main thread, soon after the first capture: it does
 //!   the self-check (`check`) and has `gate` closed before the interpreter shuts down.
@@ -17,10 +18,12 @@
 mod api;
 mod check;
 mod code;
+mod code_deaths;
 mod fingerprint;
 mod gate;
 mod interpreter;
 mod layout;
+mod memo;
 mod memory;
 mod preparation;
 mod sink;

@@ -9,10 +9,12 @@ use msmemscope_intern::{Hasher, InternTable, Interned, Key};
 
 use crate::check::{self, Verdict};
 use crate::code::{Identity, Text, line_table};
+use crate::code_deaths;
 use crate::fingerprint::Fingerprint;
 use crate::gate::Gate;
 use crate::interpreter::{Absence, Interpreter};
 use crate::layout::{KnownLayout, Layout};
+use crate::memo::Memo;
 use crate::memory::Address;
 use crate::preparation::Request;
 use crate::sink::{CodeDefinition, Sink};
@@ -104,6 +106,7 @@ struct Attached {
     mode: AtomicU8,
     gate: Gate,
     preparation: Request,
+    memo: Memo,
     tables: &'static Tables,
     owner: &'static PythonStacks,
 }
@@ -145,7 +148,8 @@ impl PythonStacks {
         });
         let known_layout = interpreter.layout.as_ref().ok().and_then(KnownLayout::recognise);
         let (gate, preparation) = (Gate::new(), Request::new());
-        let attached = Attached { interpreter, known_layout, mode, gate, preparation, tables, owner: self };
+        let memo = Memo::new();
+        let attached = Attached { interpreter, known_layout, mode, gate, preparation, memo, tables, owner: self };
         // If another thread was faster, ours is forgotten.
         publish(&self.attached, Box::new(attached));
         Attachment::Attached
@@ -254,6 +258,7 @@ fn end_is_over(subject: *const c_void) {
     // SAFETY: the subject passed to `listen`.
     let owner = unsafe { attached_at(subject) }.owner;
     owner.attached.store(null_mut(), Ordering::Release);
+    code_deaths::stop();
 }
 
 /// Bytes of a stack's definition in the making.
@@ -296,6 +301,10 @@ impl Attached {
         // SAFETY: this is the main thread, it holds the lock, and `self` is never freed.
         if unsafe { functions.listen(self.subject(), end_begins, end_is_over) } {
             self.gate.note_main_thread();
+            if let Some(code_type) = interpreter.code_type {
+                // SAFETY: the lock is held.
+                unsafe { code_deaths::count(code_type) };
+            }
         }
         let (Some(api), true) = (&interpreter.api, interpreter.holds_lock()) else { return };
         let Some(state) = interpreter.readable_thread_state(layout) else { return };
@@ -319,8 +328,9 @@ impl Attached {
         let Some(_pass) = self.gate.enter() else { return Captured::NOTHING };
         let Some(state) = self.interpreter.readable_thread_state(layout) else { return Captured::NOTHING };
         self.preparation.once(self.interpreter.preparation.as_ref(), prepare, self.subject());
+        let memo = code_deaths::counted().map(|deaths| self.memo.at(deaths));
         // SAFETY: the state is the calling thread's.
-        let fingerprint = unsafe { Fingerprint::take(layout, self.known_layout, state, depth) };
+        let fingerprint = unsafe { Fingerprint::take(layout, self.known_layout, state, depth, memo) };
         let loss = match fingerprint.end {
             End::Outermost => None,
             End::Limit => Some(Loss::Cut),

@@ -25,6 +25,39 @@ pub(crate) struct Frame {
     pub raw_instruction: usize,
 }
 
+/// What a frame says about itself, not looked into yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Address of its code object.
+    pub code: usize,
+    /// The instruction as the frame keeps it.
+    pub raw_instruction: usize,
+    /// What the frame belongs to.
+    pub owner: u8,
+}
+
+/// What becomes of a frame.
+pub(crate) enum Judgement<T> {
+    /// It is shown.
+    Shown(T),
+    /// Python itself does not show it.
+    LeftOut,
+    /// It cannot be a frame.
+    Damaged,
+}
+
+/// Makes something of frames.
+pub(crate) trait Judge {
+    /// What is made of one that is shown.
+    type Value;
+
+    /// What becomes of a frame.
+    ///
+    /// # Safety
+    /// The place must be that of a live frame, which keeps its code object alive.
+    unsafe fn judge(&self, layout: &Layout, place: Place) -> Judgement<Self::Value>;
+}
+
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -86,9 +119,51 @@ impl<'a> Frames<'a> {
     }
 
     #[inline(always)]
-    fn stop(&mut self, end: End) -> Option<Frame> {
+    fn stop<T>(&mut self, end: End) -> Option<T> {
         self.next = 0;
         self.end = end;
+        None
+    }
+}
+
+impl Frames<'_> {
+    /// What is made of the next frame that is shown.
+    #[inline(always)]
+    pub fn next_judged<J: Judge>(&mut self, judge: &J) -> Option<J::Value> {
+        let layout = self.layout;
+        while self.next != 0 {
+            let Some(frame) = Address::new(self.next) else { return self.stop(End::Damaged) };
+            self.steps_left -= 1;
+            if self.steps_left == 0 {
+                return self.stop(End::Limit);
+            }
+            // SAFETY: frames that are in the chain are alive.
+            let place = unsafe {
+                self.next = frame.load(layout.frame_previous);
+                let owner = match layout.frame_owner {
+                    Some(offset) => frame.load::<u8>(offset),
+                    None => 0,
+                };
+                if owner >= FIRST_INTERNAL_OWNER {
+                    continue;
+                }
+                let raw_instruction = match layout.instruction_kind {
+                    InstructionKind::Pointer => frame.load::<usize>(layout.frame_instruction),
+                    _ => frame.load::<i32>(layout.frame_instruction) as usize,
+                };
+                Place { code: frame.load::<usize>(layout.frame_code) & !TAG_BITS, raw_instruction, owner }
+            };
+            // SAFETY: the frame is alive.
+            match unsafe { judge.judge(layout, place) } {
+                Judgement::Shown(_) if self.frames_left == 0 => return self.stop(End::Limit),
+                Judgement::Shown(value) => {
+                    self.frames_left -= 1;
+                    return Some(value);
+                }
+                Judgement::LeftOut => {}
+                Judgement::Damaged => return self.stop(End::Damaged),
+            }
+        }
         None
     }
 }
@@ -98,41 +173,37 @@ impl Iterator for Frames<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Frame> {
-        let layout = self.layout;
-        while self.next != 0 {
-            let Some(frame) = Address::new(self.next) else { return self.stop(End::Damaged) };
-            self.steps_left -= 1;
-            if self.steps_left == 0 {
-                return self.stop(End::Limit);
-            }
-            // SAFETY: frames that are in the chain are alive and keep their code objects alive.
-            unsafe {
-                self.next = frame.load(layout.frame_previous);
-                let owner = match layout.frame_owner {
-                    Some(offset) => frame.load::<u8>(offset),
-                    None => 0,
-                };
-                if owner >= FIRST_INTERNAL_OWNER {
-                    continue;
-                }
-                let Some(code) = Address::new(frame.load::<usize>(layout.frame_code) & !TAG_BITS) else {
-                    return self.stop(End::Damaged);
-                };
-                let raw_instruction = match layout.instruction_kind {
-                    InstructionKind::Pointer => frame.load::<usize>(layout.frame_instruction),
-                    _ => frame.load::<i32>(layout.frame_instruction) as usize,
-                };
-                if is_incomplete(layout, code, raw_instruction, owner) {
-                    continue;
-                }
-                if self.frames_left == 0 {
-                    return self.stop(End::Limit);
-                }
-                self.frames_left -= 1;
-                return Some(Frame { code, raw_instruction });
-            }
+        self.next_judged(&Plainly)
+    }
+}
+
+/// Shows frames as they are.
+struct Plainly;
+
+impl Judge for Plainly {
+    type Value = Frame;
+
+    #[inline(always)]
+    unsafe fn judge(&self, layout: &Layout, place: Place) -> Judgement<Frame> {
+        // SAFETY: promised by the caller.
+        unsafe { place.frame(layout) }
+    }
+}
+
+impl Place {
+    /// The frame at this place.
+    ///
+    /// # Safety
+    /// The place must be that of a live frame.
+    #[inline(always)]
+    pub unsafe fn frame(self, layout: &Layout) -> Judgement<Frame> {
+        let Place { code, raw_instruction, owner } = self;
+        let Some(code) = Address::new(code) else { return Judgement::Damaged };
+        // SAFETY: promised by the caller.
+        match unsafe { is_incomplete(layout, code, raw_instruction, owner) } {
+            true => Judgement::LeftOut,
+            false => Judgement::Shown(Frame { code, raw_instruction }),
         }
-        None
     }
 }
 

@@ -11,6 +11,8 @@ def main():
     wrong = collections.Counter()
     rounds = 3_000
     for number in range(rounds):
+        if number == rounds // 2:
+            probe.prepare()  # from here on code objects that die are counted
         for kind, file, name in (("file", "<cell %06d>" % number, "run"), ("name", "<cell>", "run%06d" % number)):
             scope = {"probe": probe}
             source = "def %s():\n    return probe.without_lock.probe_capture(16)\nstack = %s()" % (name, name)
