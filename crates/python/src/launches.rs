@@ -11,7 +11,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use msmemscope_event::Framework;
@@ -126,6 +126,15 @@ thread_local! {
     static TRIAL: Cell<Option<Trial>> = const { Cell::new(None) };
 }
 
+/// Whether the interface is being tried out on some thread.
+static IS_TRIAL: AtomicBool = AtomicBool::new(false);
+
+/// What this thread has seen of its trial, if it has one.
+#[inline(always)]
+fn trial() -> Option<Trial> {
+    if IS_TRIAL.load(Ordering::Relaxed) { TRIAL.get() } else { None }
+}
+
 /// What was seen of the trial operator.
 #[derive(Clone, Copy, Default)]
 struct Trial {
@@ -156,7 +165,7 @@ unsafe extern "C-unwind" fn start() {
 /// Called by PyTorch after an operator, also if it raised.
 unsafe extern "C-unwind" fn end(record: *const c_void, _context: *mut c_void) {
     let (open, id, device, generation) = OPEN.get();
-    if let Some(trial) = TRIAL.get() {
+    if let Some(trial) = trial() {
         TRIAL.set(Some(Trial { ends: trial.ends + 1, ..trial }));
     } else if open == record as usize {
         OPEN.set((0, 0, 0, 0));
@@ -176,15 +185,18 @@ extern "C-unwind" fn begin(record: *const c_void) {
         return;
     }
     let Some(table) = table() else { return };
-    let id = MEMORY.with_borrow_mut(|memory| {
-        let memory = match memory {
+    // A thread that is about to end has forgotten everything.
+    let id = MEMORY.try_with(|memory| {
+        let mut memory = memory.try_borrow_mut().ok()?;
+        let memory = match &mut *memory {
             Some(known) if known.generation == generation => known,
-            _ => memory.insert(Memory::of(generation)?),
+            memory => memory.insert(Memory::of(generation)?),
         };
         // SAFETY: the functions belong to the library that called; the record is the caller's.
         let (name, overload) = unsafe { ((memory.name)(record), (memory.overload_name)(record)) };
         memory.id(name, overload)
     });
+    let id = id.ok().flatten();
     if let Some(id) = id
         && records_operators(table)
     {
@@ -210,17 +222,19 @@ impl Memory {
         if name.is_null() || overload.is_null() {
             return None;
         }
-        // SAFETY: PyTorch's texts end with a zero and live during the call.
-        let (text, overload_text) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(overload)) };
-        if let Some(trial) = TRIAL.get() {
-            let has_name = trial.has_name || (text, overload_text) == TRIAL_OPERATOR;
+        if let Some(trial) = trial() {
+            // SAFETY: PyTorch's texts end with a zero and live during the call.
+            let texts = unsafe { (CStr::from_ptr(name), CStr::from_ptr(overload)) };
+            let has_name = trial.has_name || texts == TRIAL_OPERATOR;
             TRIAL.set(Some(Trial { begins: trial.begins + 1, has_name, ..trial }));
             return None;
         }
         let key = (name as usize, overload as usize);
         match self.known.get(&key) {
-            Some(known) if *known.text == *text => known.id,
-            _ => self.learn(key, text, overload_text),
+            // SAFETY: both end with a zero.
+            Some(known) if unsafe { libc::strcmp(known.text.as_ptr(), name) } == 0 => known.id,
+            // SAFETY: as above.
+            _ => unsafe { self.learn(key, CStr::from_ptr(name), CStr::from_ptr(overload)) },
         }
     }
 
@@ -281,7 +295,9 @@ fn observe_operators(composites: HashSet<String>, trial: &Bound<'_, PyAny>) -> P
     // SAFETY: the structure is the one of this release, as the caller made sure; the functions never go away.
     let handle = unsafe { (interface.add)(callback) };
     TRIAL.set(Some(Trial::default()));
+    IS_TRIAL.store(true, Ordering::Relaxed);
     let called = trial.call0();
+    IS_TRIAL.store(false, Ordering::Relaxed);
     let seen = TRIAL.take().unwrap_or_default();
     let works = called.is_ok() && seen.begins == seen.ends && seen.has_name;
     if works {

@@ -3,11 +3,15 @@
 //! What the schema says is worked out once per operator ([`Operator`]). Per call only numbers cross the
 //! door; texts of element types and shapes are looked up by the objects PyTorch keeps for them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use msmemscope_control::{AccessFact, ControlTable, Region};
 use msmemscope_event::{AccessKind, Device, Framework};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
+use rustc_hash::FxHashMap;
 
 use crate::facts::intern as intern_text;
 use crate::session::{records_operators, table};
@@ -128,64 +132,133 @@ pub(crate) fn members<'py>(object: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>>
     if is_tensor { vec![object.clone()] } else { Vec::new() }
 }
 
+/// What is known about an operator, which is kept alive: its address is how it is found again.
+struct Known {
+    _function: Py<PyAny>,
+    /// None: not reported.
+    operator: Option<Py<Operator>>,
+}
+
 /// Records operators. Which facts are wanted is set from outside.
-#[pyclass(module = "msmemscope._internal")]
+#[pyclass(frozen, module = "msmemscope._internal")]
 pub struct OperatorRecorder {
     tensor_type: Py<PyType>,
+    /// Types of tensors that have no dispatch of their own.
+    plain_types: Vec<Py<PyType>>,
+    /// Gives the [`Operator`] of a function of PyTorch, or nothing.
+    describe: Py<PyAny>,
+    /// Tells the user about a failure, once.
+    warn: Py<PyAny>,
     devices: Py<PyDict>,
     element_types: Py<PyDict>,
     shapes: Py<PyDict>,
-    /// Whether begins and ends are recorded.
-    #[pyo3(get, set)]
-    launches: bool,
-    /// Whether accesses are recorded.
-    #[pyo3(get, set)]
-    accesses: bool,
-    /// Whether accesses to host memory are recorded too.
-    #[pyo3(get, set)]
-    host: bool,
+    known: Mutex<FxHashMap<usize, Known>>,
+    launches: AtomicBool,
+    accesses: AtomicBool,
+    host: AtomicBool,
 }
 
 #[pymethods]
 impl OperatorRecorder {
     #[new]
-    fn new(py: Python<'_>, tensor_type: Py<PyType>) -> Self {
+    fn new(
+        py: Python<'_>,
+        tensor_type: Py<PyType>,
+        plain_types: Vec<Py<PyType>>,
+        describe: Py<PyAny>,
+        warn: Py<PyAny>,
+    ) -> Self {
         let dictionary = || PyDict::new(py).unbind();
         Self {
             tensor_type,
+            plain_types,
+            describe,
+            warn,
             devices: dictionary(),
             element_types: dictionary(),
             shapes: dictionary(),
-            launches: false,
-            accesses: false,
-            host: false,
+            known: Mutex::default(),
+            launches: AtomicBool::new(false),
+            accesses: AtomicBool::new(false),
+            host: AtomicBool::new(false),
         }
     }
 
+    /// Says what is recorded: begins and ends, accesses, accesses to host memory too.
+    fn want(&self, launches: bool, accesses: bool, host: bool) {
+        self.launches.store(launches, Ordering::Relaxed);
+        self.accesses.store(accesses, Ordering::Relaxed);
+        self.host.store(host, Ordering::Relaxed);
+    }
+
+    /// `__torch_dispatch__` of a mode, its first argument: runs an operator and reports it.
+    ///
+    /// Tensors with a dispatch of their own (distributed, fake) are taken apart first; what they are made
+    /// of comes here afterwards.
+    #[pyo3(signature = (_mode, func, types, args, kwargs=None))]
+    fn dispatch<'py>(
+        &self,
+        _mode: &Bound<'py, PyAny>,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = func.py();
+        if !self.are_plain(types)? {
+            return Ok(py.NotImplemented().into_bound(py));
+        }
+        let is_wanted = self.launches.load(Ordering::Relaxed) || self.accesses.load(Ordering::Relaxed);
+        let operator = if is_wanted { self.operator(func) } else { None };
+        let Some(operator) = operator else { return func.call(args, kwargs) };
+        let begun = self.begin(operator.get(), args, kwargs);
+        let device = begun.unwrap_or_else(|error| self.complain(py, "arguments", &error, NOT_RECORDED));
+        let result = func.call(args, kwargs);
+        let ended = self.end(operator.get(), device, result.as_ref().ok());
+        ended.unwrap_or_else(|error| self.complain(py, "results", &error, ()));
+        result
+    }
+
+    /// What is known about a function of PyTorch; nothing if it is not reported.
+    fn operator(&self, func: &Bound<'_, PyAny>) -> Option<Py<Operator>> {
+        let (py, key) = (func.py(), func.as_ptr() as usize);
+        if let Some(known) = self.known().get(&key) {
+            return known.operator.as_ref().map(|operator| operator.clone_ref(py));
+        }
+        let described = self.describe.bind(py).call1((func,)).and_then(|answer| Ok(answer.extract()?));
+        let operator: Option<Py<Operator>> =
+            described.unwrap_or_else(|error| self.complain(py, "description", &error, None));
+        let known = Known {
+            _function: func.clone().unbind(),
+            operator: operator.as_ref().map(|operator| operator.clone_ref(py)),
+        };
+        self.known().insert(key, known);
+        operator
+    }
+
     /// An operator begins; returns the device to pass to `end`.
+    #[pyo3(signature = (operator, arguments, named_arguments=None))]
     fn begin(
         &self,
-        py: Python<'_>,
         operator: &Operator,
         arguments: &Bound<'_, PyTuple>,
-        named_arguments: &Bound<'_, PyDict>,
+        named_arguments: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<u32> {
         let Some(table) = table() else { return Ok(NOT_RECORDED) };
-        let is_recorded = self.launches && records_operators(table);
+        let is_recorded = self.launches.load(Ordering::Relaxed) && records_operators(table);
         // SAFETY: no preconditions.
         let device = if is_recorded { unsafe { (table.current_device)() } } else { NOT_RECORDED };
         if device != NOT_RECORDED {
             // SAFETY: no preconditions.
             unsafe { (table.operator)(1, Framework::Aten as u32, device, operator.name, 0) };
         }
-        if self.accesses {
+        if self.accesses.load(Ordering::Relaxed) {
             for ((_, how), argument) in operator.arguments.iter().zip(arguments.iter_borrowed()) {
                 self.touch(table, operator, *how, &argument, 0)?;
             }
-            for (name, argument) in named_arguments.iter() {
+            for (name, argument) in named_arguments.into_iter().flat_map(|arguments| arguments.iter()) {
                 let Ok(name) = name.cast::<PyString>() else { continue };
-                let known =
-                    operator.arguments.iter().find(|(known, how)| *how != Use::None && same_text(py, known, name));
+                let known = operator.arguments.iter().find(|(known, how)| *how != Use::None && same_text(known, name));
                 if let Some((_, how)) = known {
                     self.touch(table, operator, *how, &argument, 0)?;
                 }
@@ -198,7 +271,7 @@ impl OperatorRecorder {
     fn end(&self, operator: &Operator, device: u32, result: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(table) = table() else { return Ok(()) };
         let touched = match result {
-            Some(result) if self.accesses => self.touch_results(table, operator, result),
+            Some(result) if self.accesses.load(Ordering::Relaxed) => self.touch_results(table, operator, result),
             _ => Ok(()),
         };
         if device != NOT_RECORDED {
@@ -210,6 +283,36 @@ impl OperatorRecorder {
 }
 
 impl OperatorRecorder {
+    fn known(&self) -> MutexGuard<'_, FxHashMap<usize, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether none of these types has a dispatch of its own.
+    fn are_plain(&self, types: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let is_plain = |kind: &Bound<'_, PyAny>| self.plain_types.iter().any(|plain| plain.is(kind));
+        match types.cast::<PyTuple>() {
+            Ok(types) => Ok(types.iter_borrowed().all(|kind| is_plain(&kind))),
+            Err(_) => {
+                for kind in types.try_iter()? {
+                    if !is_plain(&kind?) {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// Tells about something that cannot be read: the operator must run all the same.
+    #[cold]
+    fn complain<Value>(&self, py: Python<'_>, what: &str, error: &PyErr, instead: Value) -> Value {
+        let text = format!("an operator's {what} cannot be read: {}", error.value(py));
+        if let Err(error) = self.warn.call1(py, (text,)) {
+            error.write_unraisable(py, None);
+        }
+        instead
+    }
+
     fn is_tensor(&self, object: &Bound<'_, PyAny>) -> bool {
         let tensor_type = self.tensor_type.bind(object.py());
         object.get_type().is(tensor_type) || object.is_instance(tensor_type).unwrap_or(false)
@@ -267,7 +370,7 @@ impl OperatorRecorder {
     ) -> PyResult<()> {
         let py = tensor.py();
         let device = self.device_code(table, &tensor.getattr(intern!(py, "device"))?)?;
-        if device == NO_MEMORY || (device == Device::Host.code() && !self.host) {
+        if device == NO_MEMORY || (device == Device::Host.code() && !self.host.load(Ordering::Relaxed)) {
             return Ok(());
         }
         let address: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
@@ -330,8 +433,8 @@ fn text_id(known: &Bound<'_, PyDict>, object: &Bound<'_, PyAny>) -> PyResult<u32
 }
 
 /// Whether two texts are equal. Names of arguments are nearly always the same object.
-fn same_text(py: Python<'_>, one: &Py<PyString>, other: &Bound<'_, PyString>) -> bool {
-    one.is(other) || one.bind(py).as_any().eq(other).unwrap_or(false)
+fn same_text(one: &Py<PyString>, other: &Bound<'_, PyString>) -> bool {
+    one.is(other) || one.bind(other.py()).as_any().eq(other).unwrap_or(false)
 }
 
 /// Adds the classes of this module to the extension.

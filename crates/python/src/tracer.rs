@@ -15,11 +15,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use msmemscope_control::Region;
 use msmemscope_event::PythonCallPhase;
+use pyo3::Borrowed;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyTypeMethods};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::session::table;
 
@@ -59,18 +60,35 @@ enum CodeName {
     Module,
 }
 
+/// Places for names of functions that are called again and again.
+const RECENT_NAMES: usize = 256;
+
 /// What a thread has reported.
-#[derive(Default)]
 struct ThreadCalls {
     run: u32,
     open: Vec<Open>,
     native_names: FxHashMap<(usize, usize), u32>,
     /// By code object, which is kept alive here so that no other can take its address.
     code_names: FxHashMap<usize, (Py<PyAny>, CodeName)>,
+    /// Some of them, each at the place that its address gives it; empty before the first.
+    recent_names: Vec<(usize, CodeName)>,
 }
 
 thread_local! {
-    static CALLS: RefCell<ThreadCalls> = RefCell::default();
+    static CALLS: RefCell<ThreadCalls> = const {
+        RefCell::new(ThreadCalls {
+            run: 0,
+            open: Vec::new(),
+            native_names: FxHashMap::with_hasher(FxBuildHasher),
+            code_names: FxHashMap::with_hasher(FxBuildHasher),
+            recent_names: Vec::new(),
+        })
+    };
+}
+
+/// Where the name of a code object is among the recent ones.
+fn recent_place(code: usize) -> usize {
+    (code >> 4 ^ code >> 12) % RECENT_NAMES
 }
 
 fn report(phase: PythonCallPhase, name: u32) {
@@ -87,6 +105,17 @@ fn intern(text: &str) -> u32 {
 }
 
 impl ThreadCalls {
+    /// Takes part in a run of the tracer, with what is open already in `frame` and around it.
+    #[cold]
+    fn join(&mut self, run: u32, frame: Option<Bound<'_, PyAny>>) {
+        self.run = run;
+        self.end_all();
+        let frames: Vec<_> = std::iter::successors(frame, |frame| interpreter().frame_back(frame)).collect();
+        for frame in frames.iter().rev() {
+            self.begin_python(PythonCallPhase::AlreadyOpen, frame);
+        }
+    }
+
     /// Reports the call of the function that runs in `frame`.
     fn begin_python(&mut self, phase: PythonCallPhase, frame: &Bound<'_, PyAny>) {
         let name = interpreter().code_of(frame).and_then(|code| self.name_of_code(&code, frame));
@@ -107,22 +136,35 @@ impl ThreadCalls {
     /// Nothing for functions that are not reported.
     fn name_of_code(&mut self, code: &Bound<'_, PyAny>, frame: &Bound<'_, PyAny>) -> Option<u32> {
         let key = code.as_ptr() as usize;
-        let name = match self.code_names.get(&key) {
-            Some((_, name)) => *name,
-            None => {
-                let name = code_name(code);
-                if self.code_names.len() >= MOST_NAMES {
-                    self.code_names.clear();
-                }
-                self.code_names.insert(key, (code.clone().unbind(), name));
-                name
-            }
+        let name = match self.recent_names.get(recent_place(key)) {
+            Some((recent, name)) if *recent == key => *name,
+            _ => self.less_recent_name_of_code(code),
         };
         match name {
             CodeName::Fixed(name) => Some(name),
             CodeName::Own => None,
             CodeName::Module => Some(module_name(frame)),
         }
+    }
+
+    #[inline(never)]
+    fn less_recent_name_of_code(&mut self, code: &Bound<'_, PyAny>) -> CodeName {
+        let key = code.as_ptr() as usize;
+        let name = match self.code_names.get(&key) {
+            Some((_, name)) => *name,
+            None => {
+                let name = code_name(code);
+                if self.code_names.len() >= MOST_NAMES {
+                    self.code_names.clear();
+                    self.recent_names.clear();
+                }
+                self.code_names.insert(key, (code.clone().unbind(), name));
+                name
+            }
+        };
+        self.recent_names.resize(RECENT_NAMES, (0, CodeName::Own));
+        self.recent_names[recent_place(key)] = (key, name);
+        name
     }
 
     /// Ends the innermost Python call, and native ones inside it whose end went unseen.
@@ -221,6 +263,7 @@ fn native_name(callable: &Bound<'_, PyAny>) -> u32 {
 /// Runs `action` with the calls of this thread if tracing is on and the tracer is not itself at work.
 ///
 /// `around` gives the frame that was already running before this event, for a thread seen first.
+#[inline(always)]
 fn with_calls<'py>(around: impl FnOnce() -> Option<Bound<'py, PyAny>>, action: impl FnOnce(&mut ThreadCalls)) {
     let run = RUN.load(Ordering::Relaxed);
     if run == 0 {
@@ -229,12 +272,7 @@ fn with_calls<'py>(around: impl FnOnce() -> Option<Bound<'py, PyAny>>, action: i
     let _ = CALLS.try_with(|calls| {
         let Ok(mut calls) = calls.try_borrow_mut() else { return };
         if calls.run != run {
-            calls.run = run;
-            calls.end_all();
-            let frames: Vec<_> = std::iter::successors(around(), |frame| interpreter().frame_back(frame)).collect();
-            for frame in frames.iter().rev() {
-                calls.begin_python(PythonCallPhase::AlreadyOpen, frame);
-            }
+            calls.join(run, around());
         }
         action(&mut calls);
     });
@@ -307,13 +345,13 @@ unsafe extern "C" fn profile(_: *mut PyObject, frame: *mut PyObject, event: c_in
         return 0;
     }
     // SAFETY: the interpreter calls with its lock held and lends a live frame.
-    let frame = unsafe { Bound::from_borrowed_ptr(Python::assume_attached(), frame) };
-    let around = || if event == EVENT_CALL { interpreter().frame_back(&frame) } else { Some(frame.clone()) };
+    let frame = unsafe { Borrowed::from_ptr(Python::assume_attached(), frame) };
+    let around = || if event == EVENT_CALL { interpreter().frame_back(&frame) } else { Some(frame.to_owned()) };
     with_calls(around, |calls| match event {
         EVENT_CALL => calls.begin_python(PythonCallPhase::NamedBegin, &frame),
         EVENT_RETURN => calls.end_python(),
         // SAFETY: for these events the argument is a live function.
-        EVENT_C_CALL => calls.begin_native(&unsafe { Bound::from_borrowed_ptr(frame.py(), argument) }),
+        EVENT_C_CALL => calls.begin_native(&*unsafe { Borrowed::from_ptr(frame.py(), argument) }),
         EVENT_C_RETURN | EVENT_C_EXCEPTION => calls.end_native(),
         _ => {}
     });

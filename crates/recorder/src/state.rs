@@ -53,7 +53,10 @@ pub fn last_change_ns() -> u64 {
 
 /// Notes that something was recorded that somebody asked for.
 pub fn note_wanted() {
-    WAS_WANTED.store(true, Ordering::Relaxed);
+    // Threads that only look share the cache line.
+    if !WAS_WANTED.load(Ordering::Relaxed) {
+        WAS_WANTED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Whether the recording holds more than the shadow of what is alive.

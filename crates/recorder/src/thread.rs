@@ -52,6 +52,13 @@ thread_local! {
     };
 }
 
+/// What the calling thread has. Not lent to a closure, so that the compiler knows at every call what is written.
+#[inline(always)]
+fn context() -> &'static Context {
+    // SAFETY: lives as long as the calling thread and has no destructor; no caller hands it to another.
+    CONTEXT.with(|context| unsafe { &*std::ptr::from_ref(context) })
+}
+
 /// Key whose destructor hands on the chunk of an ending thread, plus one; zero if there is none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
 
@@ -68,21 +75,19 @@ pub fn prepare() {
 /// that coarse clocks do not blur the order of its events.
 #[inline]
 pub fn stamp() -> u64 {
-    CONTEXT.with(|context| {
-        let stamp_ns = clock::monotonic_ns().max(context.last_stamp_ns.get() + 1);
-        context.last_stamp_ns.set(stamp_ns);
-        stamp_ns
-    })
+    let context = context();
+    let stamp_ns = clock::monotonic_ns().max(context.last_stamp_ns.get() + 1);
+    context.last_stamp_ns.set(stamp_ns);
+    stamp_ns
 }
 
 /// The time of another event of the same message: right after the previous stamp of this thread.
 #[inline]
 pub fn following_stamp() -> u64 {
-    CONTEXT.with(|context| {
-        let stamp_ns = context.last_stamp_ns.get() + 1;
-        context.last_stamp_ns.set(stamp_ns);
-        stamp_ns
-    })
+    let context = context();
+    let stamp_ns = context.last_stamp_ns.get() + 1;
+    context.last_stamp_ns.set(stamp_ns);
+    stamp_ns
 }
 
 /// Writes down a fact that happens now.
@@ -140,20 +145,19 @@ pub fn record(monotonic_ns: u64, fact: &Fact<'_>) -> bool {
 
 #[inline(always)]
 fn record_with_stacks(monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
-    CONTEXT.with(|context| {
-        let marker = Cell::new(0u8);
-        let here = marker.as_ptr() as usize;
-        if context.writing.get() != 0 && !context.recover(here) {
-            losses::count(LossReason::Reentered, 1);
-            return false;
-        }
-        context.writing.set(here);
-        compiler_fence(Ordering::SeqCst);
-        let written = context.append(monotonic_ns, stacks, fact) || record_slowly(context, monotonic_ns, stacks, fact);
-        compiler_fence(Ordering::SeqCst);
-        context.writing.set(0);
-        written
-    })
+    let context = context();
+    let marker = Cell::new(0u8);
+    let here = marker.as_ptr() as usize;
+    if context.writing.get() != 0 && !context.recover(here) {
+        losses::count(LossReason::Reentered, 1);
+        return false;
+    }
+    context.writing.set(here);
+    compiler_fence(Ordering::SeqCst);
+    let written = context.append(monotonic_ns, stacks, fact) || record_slowly(context, monotonic_ns, stacks, fact);
+    compiler_fence(Ordering::SeqCst);
+    context.writing.set(0);
+    written
 }
 
 /// Whether work of this thread that seems to go on at `earlier` on its stack was abandoned, seen from
@@ -290,10 +294,10 @@ unsafe extern "C" fn end(_: *mut c_void) {
 
 /// Remembers the device this thread has just chosen.
 pub fn set_device(device: Device) {
-    CONTEXT.with(|context| context.device.set(CurrentDevice::Known(device)));
+    context().device.set(CurrentDevice::Known(device));
 }
 
 /// The device this thread works on.
 pub fn device() -> CurrentDevice {
-    CONTEXT.with(|context| context.device.get())
+    context().device.get()
 }

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 import threading
+from types import MethodType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from .. import _internal, _messages
-from .watching import NOT_LOOKED_AT, Watching
+from .watching import Watching
 
 
 def _placeholders() -> tuple[type, ...]:
@@ -31,6 +32,19 @@ def _placeholders() -> tuple[type, ...]:
 
 _PLACEHOLDERS = _placeholders()
 _NOT_TOUCHED, _READ, _WRITTEN = 0, 1, 2
+
+#: Tensors with a dispatch of their own have other types.
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+
+
+def _dispatch_elsewhere(func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """An operator on tensors that have a dispatch of their own."""
+    # Placeholders have no memory, and their own mode comes behind this one: declining would end the search
+    # before it is asked.
+    if any(issubclass(kind, _PLACEHOLDERS) for kind in types):
+        return func(*args, **(kwargs or {}))
+    # Other tensors (distributed) are taken apart first; what they are made of comes here afterwards.
+    return NotImplemented
 
 
 #: Packages whose threads serve a notebook or a debugger and run no operators.
@@ -99,45 +113,38 @@ class _Mode(TorchDispatchMode):
     def __init__(self, recorder: _internal.OperatorRecorder, watching: Watching | None) -> None:
         super().__init__()
         self._recorder = recorder
-        self.watching = watching
-        self._known: dict[Any, _internal.Operator | None] = {}
-        self.is_active = True
+        self.watch(watching)
+
+    def watch(self, watching: Watching | None) -> None:
+        """Have blocks looked at around operators, or not."""
+        self._watching = watching
+        if watching is None:
+            # Native from end to end: every call of another function would be paid for by every operator.
+            # PyTorch wants a method of the mode.
+            self.__torch_dispatch__ = MethodType(self._recorder.dispatch, self)  # type: ignore[method-assign]
+        else:
+            self.__dict__.pop("__torch_dispatch__", None)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """As the native one, with blocks that are looked at before and after."""
         kwargs = kwargs or {}
-        if types:
-            for kind in types:
-                if kind is not torch.Tensor and kind is not torch.nn.Parameter:
-                    # Placeholders have no memory, and their own mode comes behind this one: declining
-                    # would end the search before it is asked.
-                    if any(issubclass(kind, _PLACEHOLDERS) for kind in types):
-                        return func(*args, **kwargs)
-                    # Other tensors with a dispatch of their own (distributed) are taken apart first; what
-                    # they are made of comes here afterwards.
-                    return NotImplemented
-        if not self.is_active:
+        if any(kind not in _PLAIN_TYPES for kind in types or ()):
+            return _dispatch_elsewhere(func, types, args, kwargs)
+        recorder, watching = self._recorder, self._watching
+        operator = recorder.operator(func)
+        if operator is None or watching is None:
             return func(*args, **kwargs)
-        try:
-            operator = self._known[func]
-        except KeyError:
-            operator = self._known[func] = _describe(func)
-        if operator is None:
-            return func(*args, **kwargs)
-        # Written out here because every call of another function would be paid for by every operator.
-        recorder = self._recorder
         result = None
-        watching = self.watching
         try:
             device = recorder.begin(operator, args, kwargs)
         except Exception as error:  # noqa: BLE001 - the operator must run whatever we cannot read
             device = _internal.NOT_RECORDED
             _messages.warn_once(f"an operator's arguments cannot be read: {error}")
-        call = NOT_LOOKED_AT if watching is None else watching.before(operator, args, kwargs)
+        call = watching.before(operator, args, kwargs)
         try:
             result = func(*args, **kwargs)
         finally:
-            if watching is not None:
-                watching.after(operator, call, result)
+            watching.after(operator, call, result)
             try:
                 recorder.end(operator, device, result)
             except Exception as error:  # noqa: BLE001 - as above
@@ -149,7 +156,9 @@ class _Operators:
     """Enters the mode on all threads it can reach."""
 
     def __init__(self) -> None:
-        self._recorder = _internal.OperatorRecorder(torch.Tensor)
+        self._recorder = _internal.OperatorRecorder(
+            torch.Tensor, list(_PLAIN_TYPES), _describe, _messages.warn_once
+        )
         self._local = threading.local()
         self._modes: list[_Mode] = []
         self._watching: Watching | None = None
@@ -159,9 +168,7 @@ class _Operators:
     def follow(self, *, launches: bool, accesses: bool, host: bool, watching: Watching | None) -> None:
         """Record launches, accesses, both or nothing, accesses to host memory only if asked; watch blocks."""
         self._watching = watching
-        self._recorder.launches = launches
-        self._recorder.accesses = accesses
-        self._recorder.host = host
+        self._recorder.want(launches, accesses, host)
         is_wanted = launches or accesses or watching is not None
         if is_wanted and not self._is_wanted:
             self._is_wanted = True
@@ -171,8 +178,7 @@ class _Operators:
             self._is_wanted = False
             self._leave_new_threads()
         for mode in self._modes:
-            mode.is_active = is_wanted
-            mode.watching = watching
+            mode.watch(watching)
         if is_wanted:
             self._enter()
         else:
