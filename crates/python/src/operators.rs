@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use msmemscope_control::{AccessFact, ControlTable, Region};
 use msmemscope_event::{AccessKind, Device, Framework};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
@@ -18,6 +19,8 @@ use crate::session::{records_operators, table};
 
 /// Distinct shapes remembered before the memory of them starts afresh.
 const MOST_SHAPES: usize = 1 << 16;
+/// PyTorch's own limit.
+const MOST_DIMENSIONS: usize = 64;
 /// Stands for tensors without memory in the table of devices.
 const NO_MEMORY: u32 = u32::MAX;
 /// Stands for the device of an operator whose begin was not recorded.
@@ -139,6 +142,13 @@ struct Known {
     operator: Option<Py<Operator>>,
 }
 
+/// An element type of PyTorch, of which there is one object for good.
+#[derive(Clone, Copy)]
+struct ElementType {
+    text: u32,
+    size_bytes: u64,
+}
+
 /// Records operators. Which facts are wanted is set from outside.
 #[pyclass(frozen, module = "msmemscope._internal")]
 pub struct OperatorRecorder {
@@ -150,8 +160,8 @@ pub struct OperatorRecorder {
     /// Tells the user about a failure, once.
     warn: Py<PyAny>,
     devices: Py<PyDict>,
-    element_types: Py<PyDict>,
-    shapes: Py<PyDict>,
+    element_types: Mutex<FxHashMap<usize, ElementType>>,
+    shapes: Mutex<FxHashMap<Box<[u64]>, u32>>,
     known: Mutex<FxHashMap<usize, Known>>,
     launches: AtomicBool,
     accesses: AtomicBool,
@@ -168,15 +178,14 @@ impl OperatorRecorder {
         describe: Py<PyAny>,
         warn: Py<PyAny>,
     ) -> Self {
-        let dictionary = || PyDict::new(py).unbind();
         Self {
             tensor_type,
             plain_types,
             describe,
             warn,
-            devices: dictionary(),
-            element_types: dictionary(),
-            shapes: dictionary(),
+            devices: PyDict::new(py).unbind(),
+            element_types: Mutex::default(),
+            shapes: Mutex::default(),
             known: Mutex::default(),
             launches: AtomicBool::new(false),
             accesses: AtomicBool::new(false),
@@ -222,7 +231,7 @@ impl OperatorRecorder {
     /// What is known about a function of PyTorch; nothing if it is not reported.
     fn operator(&self, func: &Bound<'_, PyAny>) -> Option<Py<Operator>> {
         let (py, key) = (func.py(), func.as_ptr() as usize);
-        if let Some(known) = self.known().get(&key) {
+        if let Some(known) = locked(&self.known).get(&key) {
             return known.operator.as_ref().map(|operator| operator.clone_ref(py));
         }
         let described = self.describe.bind(py).call1((func,)).and_then(|answer| Ok(answer.extract()?));
@@ -232,7 +241,7 @@ impl OperatorRecorder {
             _function: func.clone().unbind(),
             operator: operator.as_ref().map(|operator| operator.clone_ref(py)),
         };
-        self.known().insert(key, known);
+        locked(&self.known).insert(key, known);
         operator
     }
 
@@ -283,10 +292,6 @@ impl OperatorRecorder {
 }
 
 impl OperatorRecorder {
-    fn known(&self) -> MutexGuard<'_, FxHashMap<usize, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether none of these types has a dispatch of its own.
     fn are_plain(&self, types: &Bound<'_, PyAny>) -> PyResult<bool> {
         let is_plain = |kind: &Bound<'_, PyAny>| self.plain_types.iter().any(|plain| plain.is(kind));
@@ -377,21 +382,60 @@ impl OperatorRecorder {
         if address == 0 {
             return Ok(());
         }
+        let element_type = self.element_type(table, tensor)?;
+        let (shape, element_count) = self.shape(table, &tensor.getattr(intern!(py, "shape"))?)?;
         let fact = AccessFact {
             kind: kind as u32,
             framework: Framework::Aten as u32,
             device,
             operator: operator.name,
-            element_type: text_id(self.element_types.bind(py), &tensor.getattr(intern!(py, "dtype"))?)?,
-            shape: text_id(self.shapes.bind(py), &tensor.getattr(intern!(py, "shape"))?)?,
+            element_type: element_type.text,
+            shape,
             format: 0,
             output_position: position,
             address,
-            size_bytes: tensor.getattr(intern!(py, "nbytes"))?.extract()?,
+            size_bytes: element_count * element_type.size_bytes,
         };
         // SAFETY: the fact outlives the call.
         unsafe { (table.access)(&fact) };
         Ok(())
+    }
+
+    /// What the elements of a tensor are.
+    fn element_type(&self, table: &ControlTable, tensor: &Bound<'_, PyAny>) -> PyResult<ElementType> {
+        let py = tensor.py();
+        let element_type = tensor.getattr(intern!(py, "dtype"))?;
+        let key = element_type.as_ptr() as usize;
+        if let Some(known) = locked(&self.element_types).get(&key) {
+            return Ok(*known);
+        }
+        let size_bytes = tensor.call_method0(intern!(py, "element_size"))?.extract()?;
+        let known = ElementType { text: text_id(table, &element_type)?, size_bytes };
+        locked(&self.element_types).insert(key, known);
+        Ok(known)
+    }
+
+    /// The id of a shape's text, and how many elements a tensor of this shape has.
+    fn shape(&self, table: &ControlTable, shape: &Bound<'_, PyAny>) -> PyResult<(u32, u64)> {
+        let mut dimensions = [0; MOST_DIMENSIONS];
+        let shape_tuple = shape.cast::<PyTuple>()?;
+        let Some(dimensions) = dimensions.get_mut(..shape_tuple.len()) else {
+            return Err(PyValueError::new_err(format!("a tensor has {} dimensions", shape_tuple.len())));
+        };
+        for (dimension, size) in dimensions.iter_mut().zip(shape_tuple.iter_borrowed()) {
+            *dimension = size.extract()?;
+        }
+        let element_count = dimensions.iter().product();
+        if let Some(&text) = locked(&self.shapes).get(&*dimensions) {
+            return Ok((text, element_count));
+        }
+        let text = text_id(table, shape)?;
+        let mut shapes = locked(&self.shapes);
+        if shapes.len() >= MOST_SHAPES {
+            shapes.clear();
+        }
+        shapes.insert((&*dimensions).into(), text);
+        Ok((text, element_count))
     }
 
     /// The code of a `torch.device`, or a word such as "cpu".
@@ -416,20 +460,16 @@ impl OperatorRecorder {
     }
 }
 
-/// The id of an object's text, remembered by the object.
-fn text_id(known: &Bound<'_, PyDict>, object: &Bound<'_, PyAny>) -> PyResult<u32> {
-    if let Some(id) = known.get_item(object)? {
-        return id.extract();
-    }
-    let Some(table) = table() else { return Ok(0) };
+/// The id of an object's text.
+#[cold]
+fn text_id(table: &ControlTable, object: &Bound<'_, PyAny>) -> PyResult<u32> {
     let text = object.repr()?;
     // SAFETY: the text is valid during the call.
-    let id = unsafe { (table.intern)(Region::of(text.to_cow()?.as_bytes())) };
-    if known.len() >= MOST_SHAPES {
-        known.clear();
-    }
-    known.set_item(object, id)?;
-    Ok(id)
+    Ok(unsafe { (table.intern)(Region::of(text.to_cow()?.as_bytes())) })
+}
+
+fn locked<Value>(mutex: &Mutex<Value>) -> MutexGuard<'_, Value> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether two texts are equal. Names of arguments are nearly always the same object.

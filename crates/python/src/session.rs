@@ -233,6 +233,15 @@ fn settings_text() -> String {
     with_session(|session| session.recording.to_environment())
 }
 
+/// How many Python frames allocations have when nobody asks for stacks. Only for measurements.
+#[pyfunction]
+fn set_default_frames(count: u16) -> PyResult<()> {
+    with_session(|session| {
+        session.recording.settings.python_frames = count;
+        session.hand_over()
+    })
+}
+
 /// Whether the settings ask for the memory decomposition.
 #[pyfunction]
 fn wants_decompose() -> bool {
@@ -337,6 +346,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(configure, module)?)?;
     module.add_function(wrap_pyfunction!(keys, module)?)?;
     module.add_function(wrap_pyfunction!(settings_text, module)?)?;
+    module.add_function(wrap_pyfunction!(set_default_frames, module)?)?;
     module.add_function(wrap_pyfunction!(wants_decompose, module)?)?;
     module.add_function(wrap_pyfunction!(wants_host_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(log_level, module)?)?;

@@ -174,10 +174,14 @@ unsafe extern "C" fn operator(begins: u32, framework: u32, device: u32, name: u3
     let framework = Framework::from_code(u64::from(framework));
     let device = Device::from_code(device);
     let (name, detail) = (StringId(name), StringId(detail));
-    record_if_on(&match begins {
-        0 => Fact::OperatorEnd { framework, device, name, detail },
-        _ => Fact::OperatorBegin { framework, device, name, detail },
-    });
+    if !state::records_everything() {
+        return;
+    }
+    if begins == 0 {
+        thread::record_own_now(|| Fact::OperatorEnd { framework, device, name, detail });
+    } else {
+        thread::record_own_now(|| Fact::OperatorBegin { framework, device, name, detail });
+    }
 }
 
 unsafe extern "C" fn access(fact: *const AccessFact) {
@@ -268,7 +272,7 @@ unsafe extern "C" fn python_call(phase: u32, _code: *const c_void, name: u32) {
     if !state::is_disabled() {
         state::note_wanted();
         let phase = PythonCallPhase::from_code(u64::from(phase));
-        thread::record_now(&Fact::PythonCall { phase, code: CodeId::NONE, name: StringId(name) });
+        thread::record_own_now(|| Fact::PythonCall { phase, code: CodeId::NONE, name: StringId(name) });
     }
 }
 

@@ -47,3 +47,4 @@ mod stacks;
 mod state;
 mod strings;
 mod thread;
+mod ticks;

@@ -152,6 +152,8 @@ number_fields! {
 }
 
 impl<'a> Field<'a> for SnapshotNumbers {
+    // Inlined like all others: if the place of the next byte were lent to a function, every record would keep it in memory.
+    #[inline(always)]
     fn put(self, state: &mut CodecState, output: &mut Output) {
         for number in [
             self.reserved_bytes,
