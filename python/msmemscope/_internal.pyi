@@ -22,6 +22,7 @@ class OperatorRecorder:
         tensor_type: type,
         plain_types: list[type],
         describe: Callable[[Any], Operator | None],
+        dispatch_elsewhere: Callable[[Any, Any, Any, Any], Any],
         warn: Callable[[str], None],
     ) -> None: ...
     def want(self, launches: bool, accesses: bool, host: bool) -> None: ...

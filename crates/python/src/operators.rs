@@ -157,6 +157,8 @@ pub struct OperatorRecorder {
     plain_types: Vec<Py<PyType>>,
     /// Gives the [`Operator`] of a function of PyTorch, or nothing.
     describe: Py<PyAny>,
+    /// Runs an operator on tensors that have a dispatch of their own.
+    dispatch_elsewhere: Py<PyAny>,
     /// Tells the user about a failure, once.
     warn: Py<PyAny>,
     devices: Py<PyDict>,
@@ -176,12 +178,14 @@ impl OperatorRecorder {
         tensor_type: Py<PyType>,
         plain_types: Vec<Py<PyType>>,
         describe: Py<PyAny>,
+        dispatch_elsewhere: Py<PyAny>,
         warn: Py<PyAny>,
     ) -> Self {
         Self {
             tensor_type,
             plain_types,
             describe,
+            dispatch_elsewhere,
             warn,
             devices: PyDict::new(py).unbind(),
             element_types: Mutex::default(),
@@ -201,9 +205,6 @@ impl OperatorRecorder {
     }
 
     /// `__torch_dispatch__` of a mode, its first argument: runs an operator and reports it.
-    ///
-    /// Tensors with a dispatch of their own (distributed, fake) are taken apart first; what they are made
-    /// of comes here afterwards.
     #[pyo3(signature = (_mode, func, types, args, kwargs=None))]
     fn dispatch<'py>(
         &self,
@@ -215,7 +216,7 @@ impl OperatorRecorder {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = func.py();
         if !self.are_plain(types)? {
-            return Ok(py.NotImplemented().into_bound(py));
+            return self.dispatch_elsewhere.bind(py).call1((func, types, args, kwargs));
         }
         let is_wanted = self.launches.load(Ordering::Relaxed) || self.accesses.load(Ordering::Relaxed);
         let operator = if is_wanted { self.operator(func) } else { None };

@@ -156,7 +156,9 @@ class _Operators:
     """Enters the mode on all threads it can reach."""
 
     def __init__(self) -> None:
-        self._recorder = _internal.OperatorRecorder(torch.Tensor, list(_PLAIN_TYPES), _describe, _messages.warn_once)
+        self._recorder = _internal.OperatorRecorder(
+            torch.Tensor, list(_PLAIN_TYPES), _describe, _dispatch_elsewhere, _messages.warn_once
+        )
         self._local = threading.local()
         self._modes: list[_Mode] = []
         self._watching: Watching | None = None
