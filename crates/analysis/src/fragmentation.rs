@@ -13,6 +13,8 @@ use crate::small_map::SmallMap;
 const KEPT_SAMPLES: usize = 1024;
 /// Looking at every gap costs time in proportion to the live blocks, so it is done only this often.
 const GAP_LOOKS: u32 = 64;
+/// The same at new peaks: again when the pool has grown by one part in so many.
+const PEAK_LOOK_GROWTH: u64 = 100;
 
 /// A pool at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -85,6 +87,8 @@ struct PoolState {
     samples_seen: usize,
     keep_every: usize,
     gap_looks: u32,
+    /// Gaps are looked at again when the pool holds as much.
+    next_peak_look_bytes: u64,
 }
 
 /// Follows pools.
@@ -106,9 +110,16 @@ impl Fragmentation {
         let most_used = state.at_peak_used.is_none_or(|peak| event.used_bytes > peak.used_bytes);
         let most_reserved = state.at_peak_reserved.is_none_or(|peak| event.total_bytes > peak.reserved_bytes);
         if most_used || most_reserved {
-            let sample = state.sample(situation.steps(block.properties.device).number, situation);
+            let mut sample = state.sample(situation.steps(block.properties.device).number, situation);
             state.at_peak_used = if most_used { Some(sample) } else { state.at_peak_used };
-            state.at_peak_reserved = if most_reserved { Some(sample) } else { state.at_peak_reserved };
+            if most_reserved {
+                if sample.reserved_bytes >= state.next_peak_look_bytes {
+                    let next = sample.reserved_bytes.saturating_add(sample.reserved_bytes / PEAK_LOOK_GROWTH);
+                    state.next_peak_look_bytes = next;
+                    sample.gaps = Some(gaps::find(situation, block.properties.device, block.properties.pool));
+                }
+                state.at_peak_reserved = Some(sample);
+            }
         }
     }
 

@@ -80,8 +80,13 @@ pub(crate) fn judge(failure: &mut Failure, card: Option<CardState>, settings: &A
 }
 
 fn describe(failure: &mut Failure, card: Option<CardState>, others: u64) {
-    let asked =
-        format!("{} asked for {} on device {}.", failure.function, bytes(failure.requested_bytes), failure.device);
+    let asked = format!(
+        "{} asked for {} on device {} (flag {:#x}).",
+        failure.function,
+        bytes(failure.requested_bytes),
+        failure.device,
+        failure.flag
+    );
     let held = format!("This process holds {} from the driver there.", bytes(failure.process_bytes));
     failure.explanation.extend([asked, held]);
     if let Some(card) = card.filter(|card| card.total_bytes > 0) {

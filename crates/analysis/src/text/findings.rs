@@ -1,6 +1,6 @@
 //! Owners, inefficiency, out of memory and fragmentation as text.
 
-use super::{Align, Table, bytes, fit, push_wrapped};
+use super::{Align, Table, bytes, fit, push_way, push_wrapped};
 use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
 use crate::fragmentation::{FragmentationReport, PoolSample};
 use crate::inefficient::{Finding, FindingKind, InefficientReport, PeakPotential, Tally};
@@ -188,6 +188,7 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
         text.push_str("  A later attempt got its memory, so the job went on.\n");
     }
     text.push_str(&format!("Asked for at {}\n", fit(&failure.site.line, 67)));
+    push_way(&mut text, "  The way there, innermost first:", &failure.site);
     text.push_str("What to do:\n");
     for line in &failure.advice {
         push_wrapped(&mut text, line, "  ");

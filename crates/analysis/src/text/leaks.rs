@@ -7,14 +7,11 @@ use crate::device_text::pool_name_in_reports;
 use crate::fluctuation::{PoolFluctuation, Swing};
 use crate::leaks::{DriverVerdict, LEAK_STEPS, LeakGroup, LeakReport, LeakedBlock, PoolGrowth};
 use crate::marks::{MarkLeakReport, MarkOutcome};
-use crate::names::telling_frames;
 
 /// Blocks listed one by one per device.
 const LISTED_BLOCKS: usize = 20;
 /// Call sites listed per table.
 const LISTED_SITES: usize = 10;
-/// Frames shown of the largest call site.
-const LISTED_FRAMES: usize = 8;
 /// Steps shown at the begin and at the end of a growth table.
 const LISTED_STEPS: usize = 4;
 
@@ -121,7 +118,7 @@ fn push_sites(text: &mut String, title: &str, groups: &[LeakGroup]) {
     if groups.len() > LISTED_SITES {
         text.push_str(&format!("  ... and {} more call sites.\n", groups.len() - LISTED_SITES));
     }
-    push_frames(text, first);
+    push_first(text, first);
     let freed: u64 = groups.iter().map(|group| group.freed_at_the_end).sum();
     if freed > 0 {
         text.push_str(&format!("  {freed} of these blocks were freed only after the last step.\n"));
@@ -129,23 +126,12 @@ fn push_sites(text: &mut String, title: &str, groups: &[LeakGroup]) {
     text.push('\n');
 }
 
-/// The way to the largest group: the user's own frames. Those of frameworks say little and are many.
-fn push_frames(text: &mut String, group: &LeakGroup) {
-    let site = &group.site;
-    let (python, native) = (telling_frames(&site.python), telling_frames(&site.native));
-    let all = site.python.len() + site.native.len();
-    if all < 2 {
+/// How the program came to the largest group.
+fn push_first(text: &mut String, group: &LeakGroup) {
+    if !super::push_way(text, "  The way to the first one, innermost first:", &group.site) {
         return;
     }
-    let shown: Vec<String> = python.iter().chain(&native).take(LISTED_FRAMES).map(|frame| frame.describe()).collect();
-    text.push_str("  The way to the first one, innermost first:\n");
-    for frame in &shown {
-        text.push_str(&format!("    {}\n", super::fit(frame, super::WIDTH - 4)));
-    }
-    if all > shown.len() {
-        text.push_str(&format!("    (without {} frame(s), mostly of frameworks; --json has all)\n", all - shown.len()));
-    }
-    for (title, value) in [("operator", &site.operator), ("owner", &site.owner)] {
+    for (title, value) in [("operator", &group.site.operator), ("owner", &group.site.owner)] {
         if !value.is_empty() {
             text.push_str(&format!("    {title}: {}\n", super::fit(value, super::WIDTH - 15)));
         }

@@ -14,6 +14,8 @@ pub use watch::watch;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::names::{SiteText, telling_frames};
+
 /// Width that reports keep to.
 pub const WIDTH: usize = 80;
 
@@ -105,6 +107,28 @@ pub(crate) fn fit_middle(text: &str, width: usize) -> String {
     let front: String = fitting(text.chars(), room - room / 2).into_iter().collect();
     let back: String = fitting(text.chars().rev(), room / 2).into_iter().rev().collect();
     format!("{front}..{back}")
+}
+
+/// Frames shown of a stack.
+const LISTED_FRAMES: usize = 8;
+
+/// Adds the frames that lead to a site under a title: the user's own, since those of frameworks say
+/// little and are many. Adds nothing, and says so, where one line has told everything.
+pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool {
+    let (python, native) = (telling_frames(&site.python), telling_frames(&site.native));
+    let all = site.python.len() + site.native.len();
+    if all < 2 {
+        return false;
+    }
+    let shown: Vec<String> = python.iter().chain(&native).take(LISTED_FRAMES).map(|frame| frame.describe()).collect();
+    text.push_str(&format!("{title}\n"));
+    for frame in &shown {
+        text.push_str(&format!("    {}\n", fit(frame, WIDTH - 4)));
+    }
+    if all > shown.len() {
+        text.push_str(&format!("    (without {} frame(s), mostly of frameworks; --json has all)\n", all - shown.len()));
+    }
+    true
 }
 
 /// Adds a text broken into lines that fit. A word that is longer than a line is cut.

@@ -3,6 +3,7 @@
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::verdict::Verdict;
 use msmemscope_analysis::{OwnerQuestion, Questions, text};
+use proptest::prelude::*;
 
 use crate::support::Dump;
 
@@ -171,8 +172,37 @@ fn fragmentation_over_steps() {
     let gaps = pool.samples[1].gaps.unwrap();
     assert_eq!((gaps.gap_bytes >> 20, gaps.largest_gap_bytes >> 20, gaps.segments), (6, 4, 1));
     assert_eq!((pool.at_peak_used.used_bytes >> 20, pool.at_peak_reserved.reserved_bytes >> 20), (8, 10));
+    let at_peak = pool.at_peak_reserved.gaps.unwrap();
+    assert_eq!(at_peak.largest_gap_bytes >> 20, 9, "one block of ten is there when the pool first holds so much");
     assert_eq!((pool.at_end.used_bytes, pool.most_idle.idle_bytes() >> 20), (0, 10));
     let text = text::fragmentation(&report);
     assert!(text.replace("\n ", "").contains("overhead of the pool"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Two segments of sixteen pieces each, looked at piece by piece.
+    #[test]
+    fn gaps_are_the_runs_of_free_pieces(taken in prop::collection::vec(any::<bool>(), 32)) {
+        const PIECE: u64 = 1 << 20;
+        let mut dump = Dump::new();
+        let (mut gaps, mut segments) = (Vec::new(), 0);
+        for (segment, pieces) in [0x1000_0000u64, 0x9000_0000].into_iter().zip(taken.chunks(16)) {
+            dump.malloc("HAL", segment, 16 * PIECE);
+            for (index, _) in pieces.iter().enumerate().filter(|(_, taken)| **taken) {
+                dump.malloc_with("PTA", 0, segment + index as u64 * PIECE, PIECE, ",total:33554432", "");
+            }
+            if pieces.contains(&true) {
+                segments += 1;
+                gaps.extend(pieces.split(|taken| *taken).map(|free| free.len() as u64 * PIECE).filter(|gap| *gap > 0));
+            }
+        }
+        let report = dump.ask(&Questions { fragmentation: true, ..Questions::default() }).fragmentation.unwrap();
+        let found = report.pools.first().map(|pool| pool.at_end.gaps.unwrap()).unwrap_or_default();
+        prop_assert_eq!(found.segments, segments);
+        prop_assert_eq!((found.gaps, found.gap_bytes), (gaps.len() as u64, gaps.iter().sum::<u64>()));
+        prop_assert_eq!(found.largest_gap_bytes, gaps.into_iter().max().unwrap_or(0));
+    }
 }
