@@ -4,6 +4,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::ControlFlow;
 
+use msmemscope_unwind::linker_walk;
+
 const DT_NULL: i64 = 0;
 const DT_PLTRELSZ: i64 = 2;
 const DT_HASH: i64 = 4;
@@ -80,7 +82,7 @@ pub fn for_each_module(mut visit: impl FnMut(&Module<'_>) -> ControlFlow<()>) {
     }
 
     unsafe extern "C" fn step(info: *mut libc::dl_phdr_info, _: usize, walk: *mut c_void) -> c_int {
-        // SAFETY: the pointer passed to dl_iterate_phdr below.
+        // SAFETY: the pointer passed below.
         let walk = unsafe { &mut *walk.cast::<Walk<'_>>() };
         // SAFETY: the loader passes a valid description that lives during this call.
         let module = unsafe { Module::new(walk.index, &*info) };
@@ -93,7 +95,7 @@ pub fn for_each_module(mut visit: impl FnMut(&Module<'_>) -> ControlFlow<()>) {
 
     let mut walk = Walk { index: 0, visit: &mut visit };
     // SAFETY: `step` matches the signature and `walk` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(step), (&raw mut walk).cast()) };
+    unsafe { linker_walk::walk(step, (&raw mut walk).cast()) };
 }
 
 /// How many modules were ever loaded; changes whenever another one is.
@@ -105,7 +107,7 @@ pub fn load_count() -> u64 {
     }
     let mut count = 0_u64;
     // SAFETY: `first` matches the signature and `count` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
+    unsafe { linker_walk::walk(first, (&raw mut count).cast()) };
     count
 }
 

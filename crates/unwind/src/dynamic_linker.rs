@@ -3,6 +3,7 @@
 //! glibc 2.35 and later answer without a lock (`_dl_find_object`). Older ones are asked by walking
 //! all objects, which takes a lock of the linker and is therefore done rarely; see [`crate::modules`].
 
+use crate::linker_walk;
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// What the linker knows about one object.
@@ -150,7 +151,7 @@ fn walk_objects<F: FnMut(&libc::dl_phdr_info) -> bool>(mut visit: F) {
         c_int::from(!visit(unsafe { &*information }))
     }
     // SAFETY: the callback has the required signature and the closure outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(callback::<F>), (&raw mut visit).cast()) };
+    unsafe { linker_walk::walk(callback::<F>, (&raw mut visit).cast()) };
 }
 
 #[cfg(test)]

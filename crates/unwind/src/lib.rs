@@ -19,6 +19,7 @@
 mod dynamic_linker;
 mod elf;
 mod expression;
+pub mod linker_walk;
 mod modules;
 mod registers;
 mod rule;
