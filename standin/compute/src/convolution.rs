@@ -71,7 +71,7 @@ impl Window {
 }
 
 /// Coordinates of the element with this row-major number; at most four dimensions.
-fn coordinates(mut number: usize, shape: &[usize]) -> [usize; 4] {
+pub(crate) fn coordinates(mut number: usize, shape: &[usize]) -> [usize; 4] {
     let mut result = [0; 4];
     for dimension in (0..shape.len()).rev() {
         result[dimension] = number % shape[dimension];

@@ -5,12 +5,15 @@
 //! is short, and correct for every combination of shapes, strides and types.
 
 pub mod convolution;
+pub mod distance;
 pub mod elementwise;
+pub mod factorization;
 pub mod indexing;
 pub mod matrix;
 pub mod normalization;
 pub mod pooling;
 pub mod random;
+pub mod recurrent;
 pub mod reduction;
 pub mod resampling;
 mod tensor;

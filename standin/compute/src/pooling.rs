@@ -1,6 +1,6 @@
-//! Pooling over the last two dimensions.
+//! Pooling over the last dimensions: as many as the window has, two where there is none.
 
-use crate::convolution::Window;
+use crate::convolution::{Window, coordinates};
 use crate::tensor::Tensor;
 
 /// The last two dimensions of a shape, and the number of planes before them.
@@ -29,13 +29,35 @@ impl Planes {
     }
 }
 
-/// Largest element of every window and its position in the plane.
+/// The spaces that windows are laid over, of any number of dimensions.
+struct Spaces<'a> {
+    count: usize,
+    /// Sizes of a space.
+    space: &'a [usize],
+    /// Windows in each of its dimensions.
+    windows: &'a [usize],
+    /// Elements of a space.
+    size: usize,
+    /// Windows of a space.
+    places: usize,
+}
+
+impl<'a> Spaces<'a> {
+    fn of(whole: &'a Tensor, pooled: &'a Tensor, window: &Window) -> Self {
+        let (outer, space) = whole.shape.split_at(whole.rank() - window.kernel.len());
+        let windows = &pooled.shape[pooled.rank() - window.kernel.len()..];
+        let (size, places) = (space.iter().product(), windows.iter().product());
+        Self { count: outer.iter().product(), space, windows, size, places }
+    }
+}
+
+/// Largest element of every window and its position in the space.
 pub fn max_pool(input: &Tensor, window: &Window, output: &Tensor, positions: &Tensor) {
     let values = input.read::<f64>();
-    let Planes { count, space, windows, size, places } = Planes::of(input, output);
+    let Spaces { count, space, windows, size, places } = Spaces::of(input, output, window);
     let mut best = vec![f64::NEG_INFINITY; count * places];
     let mut found = vec![-1i64; count * places];
-    window.for_each(&space, &windows, |_, place, position| {
+    window.for_each(space, windows, |_, place, position| {
         for plane in 0..count {
             let value = values[plane * size + position];
             let target = plane * places + place;
@@ -50,11 +72,12 @@ pub fn max_pool(input: &Tensor, window: &Window, output: &Tensor, positions: &Te
     positions.write(&found);
 }
 
-/// Gradient of [`max_pool`] from the positions it found.
-pub fn max_pool_backward(gradient: &Tensor, positions: &Tensor, output: &Tensor) {
+/// Gradient of [`max_pool`] over so many dimensions, from the positions it found.
+pub fn max_pool_backward(gradient: &Tensor, positions: &Tensor, dimensions: usize, output: &Tensor) {
     let (gradients, positions) = (gradient.read::<f64>(), positions.read::<i64>());
-    let (count, space) = planes(output);
-    let (size, places) = (space[0] * space[1], gradients.len() / count.max(1));
+    let (outer, space) = output.shape.split_at(output.rank() - dimensions);
+    let size: usize = space.iter().product();
+    let places = gradients.len() / outer.iter().product::<usize>().max(1);
     let mut sums = vec![0.0; output.len()];
     for (index, (gradient, position)) in gradients.iter().zip(positions).enumerate() {
         if let Ok(position) = usize::try_from(position) {
@@ -116,14 +139,14 @@ pub struct Divisor {
 }
 
 /// The divisor of every window.
-fn divisors(window: &Window, space: &[usize; 2], windows: &[usize; 2], divisor: Divisor) -> Vec<f64> {
-    let mut counts = vec![0.0; windows[0] * windows[1]];
+fn divisors(window: &Window, space: &[usize], windows: &[usize], divisor: Divisor) -> Vec<f64> {
+    let mut counts = vec![0.0; windows.iter().product()];
     if divisor.fixed != 0 {
         counts.fill(divisor.fixed as f64);
     } else if divisor.with_padding {
         for (index, count) in counts.iter_mut().enumerate() {
-            let place = [index / windows[1], index % windows[1]];
-            *count = (0..2)
+            let place = coordinates(index, windows);
+            *count = (0..windows.len())
                 .map(|dimension| {
                     let start = place[dimension] * window.stride[dimension];
                     let end = (start + window.kernel[dimension]).min(space[dimension] + 2 * window.padding[dimension]);
@@ -140,10 +163,10 @@ fn divisors(window: &Window, space: &[usize; 2], windows: &[usize; 2], divisor: 
 /// Average of every window.
 pub fn average_pool(input: &Tensor, window: &Window, divisor: Divisor, output: &Tensor) {
     let values = input.read::<f64>();
-    let Planes { count, space, windows, size, places } = Planes::of(input, output);
-    let divisors = divisors(window, &space, &windows, divisor);
+    let Spaces { count, space, windows, size, places } = Spaces::of(input, output, window);
+    let divisors = divisors(window, space, windows, divisor);
     let mut sums = vec![0.0; count * places];
-    window.for_each(&space, &windows, |_, place, position| {
+    window.for_each(space, windows, |_, place, position| {
         for plane in 0..count {
             sums[plane * places + place] += values[plane * size + position];
         }
@@ -155,10 +178,10 @@ pub fn average_pool(input: &Tensor, window: &Window, divisor: Divisor, output: &
 /// Gradient of [`average_pool`].
 pub fn average_pool_backward(gradient: &Tensor, window: &Window, divisor: Divisor, output: &Tensor) {
     let gradients = gradient.read::<f64>();
-    let Planes { count, space, windows, size, places } = Planes::of(output, gradient);
-    let divisors = divisors(window, &space, &windows, divisor);
+    let Spaces { count, space, windows, size, places } = Spaces::of(output, gradient, window);
+    let divisors = divisors(window, space, windows, divisor);
     let mut sums = vec![0.0; count * size];
-    window.for_each(&space, &windows, |_, place, position| {
+    window.for_each(space, windows, |_, place, position| {
         for plane in 0..count {
             sums[plane * size + position] += gradients[plane * places + place] / divisors[place];
         }
@@ -285,6 +308,7 @@ mod tests {
         max_pool_backward(
             &Tensor::dense(&mut output, &[1, 2, 2]),
             &places_tensor,
+            2,
             &Tensor::dense(&mut gradient, &[1, 4, 4]),
         );
         assert_eq!(gradient[5], 5.0);

@@ -44,6 +44,27 @@ pub fn linear(input: usize, output: usize, align_corners: bool, scale: f64) -> A
     (0..output).map(|index| between(place(index))).collect()
 }
 
+/// Between the four nearest input elements, on the usual cubic curve (-0.75); edges are repeated.
+#[must_use]
+pub fn cubic(input: usize, output: usize, align_corners: bool, scale: f64) -> Axis {
+    const STRENGTH: f64 = -0.75;
+    let near = |x: f64| ((STRENGTH + 2.0) * x - (STRENGTH + 3.0)) * x * x + 1.0;
+    let far = |x: f64| ((STRENGTH * x - 5.0 * STRENGTH) * x + 8.0 * STRENGTH) * x - 4.0 * STRENGTH;
+    let step = match align_corners {
+        true if output > 1 => (input - 1) as f64 / (output - 1) as f64,
+        true => 0.0,
+        false => step(input, output, scale),
+    };
+    let sources = |index: usize| {
+        let place = if align_corners { index as f64 * step } else { (index as f64 + 0.5) * step - 0.5 };
+        let (first, share) = (place.floor(), place - place.floor());
+        let weights = [far(share + 1.0), near(share), near(1.0 - share), far(2.0 - share)];
+        let at = |offset: usize| (first as i64 + offset as i64 - 1).clamp(0, input as i64 - 1) as usize;
+        weights.iter().enumerate().map(|(offset, weight)| (at(offset), *weight)).collect()
+    };
+    (0..output).map(sources).collect()
+}
+
 /// Padding that mirrors the input at its edges.
 #[must_use]
 pub fn reflected(input: usize, output: usize, before: i64) -> Axis {
@@ -104,7 +125,7 @@ pub fn backward(gradient: &Tensor, output: &Tensor, axes: impl Fn([usize; 2], [u
 
 #[cfg(test)]
 mod tests {
-    use super::{Axis, backward, forward, linear, nearest, reflected, repeated, same};
+    use super::{Axis, backward, cubic, forward, linear, nearest, reflected, repeated, same};
     use crate::tensor::Tensor;
 
     fn sources(axis: &Axis) -> Vec<usize> {
@@ -121,7 +142,8 @@ mod tests {
     #[test]
     fn weights_of_an_element_add_up_to_one() {
         for align_corners in [false, true] {
-            for sources in linear(4, 9, align_corners, 0.0) {
+            let cubes = cubic(4, 9, align_corners, 0.0);
+            for sources in linear(4, 9, align_corners, 0.0).into_iter().chain(cubes) {
                 assert!((sources.iter().map(|(_, weight)| weight).sum::<f64>() - 1.0).abs() < 1e-12);
             }
         }

@@ -1,7 +1,13 @@
-//! Stand-in for CANN's `libacl_op_compiler.so`: operators launched by name, which the stand-in does not compute.
+//! Stand-in for CANN's `libacl_op_compiler.so`: operators launched by name. A few are computed, as the work of a stream;
+//! the others do nothing and say so once.
 
+mod operand;
+mod operators;
+
+use operand::Operands;
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 static NAMED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
@@ -9,17 +15,55 @@ static NAMED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 /// What a refused operator returns (`ACL_ERROR_OP_NOT_FOUND`).
 const REFUSED: i32 = 100_024;
 
-/// Refuses an operator or lets it do nothing, as `STANDIN_UNKNOWN_OPERATORS` says; unless that is `quiet`, says so once.
-unsafe fn execute(name: *const c_char) -> i32 {
+unsafe extern "C" {
+    fn standinSubmit(stream: *mut c_void, function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void) -> i32;
+}
+
+/// An operator on its way to the worker of a stream.
+struct Launch {
+    name: String,
+    compute: operators::Computation,
+    operands: Operands,
+}
+
+/// Gives the operator to the stream if it is computed.
+unsafe fn execute(name: *const c_char, stream: *mut c_void, operands: impl FnOnce() -> Operands) -> i32 {
     if name.is_null() {
         return REFUSED;
     }
     // SAFETY: a terminated string by the contract of the C functions.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    let Some(compute) = operators::computation(&name) else {
+        return unknown(name);
+    };
+    let launch = Box::into_raw(Box::new(Launch { name, compute, operands: operands() }));
+    // SAFETY: `run` takes the launch over, unless it is not accepted.
+    unsafe {
+        let result = standinSubmit(stream, run, launch.cast());
+        if result != 0 {
+            drop(Box::from_raw(launch));
+        }
+        result
+    }
+}
+
+/// Runs on the worker of the stream.
+unsafe extern "C" fn run(launch: *mut c_void) {
+    // SAFETY: `execute` gave up the launch.
+    let launch = unsafe { Box::from_raw(launch.cast::<Launch>()) };
+    let computed = catch_unwind(AssertUnwindSafe(|| (launch.compute)(&launch.operands)));
+    if !matches!(computed, Ok(Some(()))) {
+        eprintln!("stand-in device: operator {} failed, its outputs are undefined", launch.name);
+    }
+}
+
+/// Refuses an operator or lets it do nothing, as `STANDIN_UNKNOWN_OPERATORS` says; unless that is `quiet`, says so once.
+fn unknown(name: String) -> i32 {
     let setting = std::env::var("STANDIN_UNKNOWN_OPERATORS").unwrap_or_default();
     let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-    if named.get_or_insert_default().insert(name.to_string()) && setting != "quiet" {
-        eprintln!("stand-in device: operator {name} is not computed, its outputs are left as they are");
+    let line = format!("stand-in device: operator {name} is not computed, its outputs are left as they are");
+    if named.get_or_insert_default().insert(name) && setting != "quiet" {
+        eprintln!("{line}");
     }
     if setting == "error" { REFUSED } else { 0 }
 }
@@ -27,39 +71,60 @@ unsafe fn execute(name: *const c_char) -> i32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclopCompileAndExecute(
     name: *const c_char,
-    _input_count: i32,
-    _input_descriptions: *const *const c_void,
-    _inputs: *const *const c_void,
-    _output_count: i32,
-    _output_descriptions: *const *const c_void,
-    _outputs: *const *mut c_void,
-    _attributes: *const c_void,
+    input_count: i32,
+    input_descriptions: *const *const c_void,
+    inputs: *const *const c_void,
+    output_count: i32,
+    output_descriptions: *const *const c_void,
+    outputs: *const *mut c_void,
+    attributes: *const c_void,
     _engine: i32,
     _flags: i32,
     _path: *const c_char,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) -> i32 {
-    // SAFETY: as for the function called.
-    unsafe { execute(name) }
+    // SAFETY: callers pass as many descriptions and buffers as they say.
+    unsafe {
+        execute(name, stream, || {
+            let inputs = operand::all(input_count, input_descriptions, inputs);
+            let outputs = operand::all(output_count, output_descriptions, outputs.cast());
+            Operands::new(inputs, outputs, attributes)
+        })
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn aclopCompileAndExecuteV2(
     name: *const c_char,
-    _input_count: i32,
-    _input_descriptions: *mut *mut c_void,
-    _inputs: *mut *mut c_void,
-    _output_count: i32,
-    _output_descriptions: *mut *mut c_void,
-    _outputs: *mut *mut c_void,
-    _attributes: *mut c_void,
-    _engine: i32,
-    _flags: i32,
-    _path: *const c_char,
-    _stream: *mut c_void,
+    input_count: i32,
+    input_descriptions: *mut *mut c_void,
+    inputs: *mut *mut c_void,
+    output_count: i32,
+    output_descriptions: *mut *mut c_void,
+    outputs: *mut *mut c_void,
+    attributes: *mut c_void,
+    engine: i32,
+    flags: i32,
+    path: *const c_char,
+    stream: *mut c_void,
 ) -> i32 {
     // SAFETY: as for the function called.
-    unsafe { execute(name) }
+    unsafe {
+        aclopCompileAndExecute(
+            name,
+            input_count,
+            input_descriptions.cast_const().cast(),
+            inputs.cast_const().cast(),
+            output_count,
+            output_descriptions.cast_const().cast(),
+            outputs.cast_const(),
+            attributes,
+            engine,
+            flags,
+            path,
+            stream,
+        )
+    }
 }
 
 /// Options of the compiler change nothing here, except that whoever asks learns that operators are not compiled at run

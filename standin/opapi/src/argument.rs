@@ -12,7 +12,7 @@ pub trait Argument: Sized {
     /// The C type.
     type Raw;
 
-    /// Copies the argument; `None` when it is missing or of a data type that is not computed.
+    /// Copies the argument; `None` when it is missing, of a data type that is not computed, or asks for something that is not.
     ///
     /// # Safety
     /// `raw` is null or a valid object of this library.
@@ -50,6 +50,19 @@ impl Argument for Resizable {
     unsafe fn from_raw(raw: Self::Raw) -> Option<Self> {
         // SAFETY: passed on.
         unsafe { Tensor::from_raw(raw) }.map(|tensor| Self { tensor, object: raw })
+    }
+}
+
+/// A tensor that must not be there: with it the operator does something else, which is not computed.
+pub struct Absent;
+
+impl Argument for Absent {
+    type Raw = *const TensorObject;
+
+    unsafe fn from_raw(raw: Self::Raw) -> Option<Self> {
+        // SAFETY: null or valid by the contract of this function.
+        let is_absent = unsafe { raw.as_ref() }.is_none_or(|object| object.shape.contains(&0));
+        is_absent.then_some(Self)
     }
 }
 
@@ -183,4 +196,4 @@ macro_rules! optional {
     };
 }
 
-optional!(Tensor, Scalar, Vec<i64>, Vec<Tensor>, Vec<Scalar>);
+optional!(Tensor, Scalar, Vec<i64>, Vec<bool>, Vec<Tensor>, Vec<Scalar>);

@@ -72,7 +72,7 @@ pub unsafe fn prepare(
     executor: *mut *mut Executor,
 ) -> i32 {
     let Some(work) = work else {
-        return unknown(name, "is not computed for these data types");
+        return unknown(name, "is not computed for these operands");
     };
     // SAFETY: both pointers are null or writable by the contract of the C functions.
     unsafe {

@@ -196,7 +196,36 @@ fn times_logarithm(left: &Operand, right: &Operand, output: &Tensor) {
     zip(left, right, output, |left, right| if left == 0.0 && !right.is_nan() { 0.0 } else { left * right.ln() });
 }
 
+fn greatest_common_divisor(left: &Operand, right: &Operand, output: &Tensor) {
+    let divisor = |mut left: i64, mut right: i64| {
+        while right != 0 {
+            (left, right) = (right, left.wrapping_rem(right));
+        }
+        left.wrapping_abs()
+    };
+    zip_either(left, right, output, |left, right| divisor(left as i64, right as i64) as f64, divisor);
+}
+
+/// The logarithm (with this base) of the sum of two powers.
+fn logarithm_of_sum(left: &Operand, right: &Operand, base: f64, output: &Tensor) {
+    zip(left, right, output, |left, right| {
+        let (largest, smallest) = (larger(left, right), smaller(left, right));
+        if largest.is_infinite() { largest } else { largest + base.powf(smallest - largest).ln_1p() / base.ln() }
+    });
+}
+
+fn logarithm_of_exponentials(left: &Operand, right: &Operand, output: &Tensor) {
+    logarithm_of_sum(left, right, std::f64::consts::E, output);
+}
+
+fn logarithm_of_powers_of_two(left: &Operand, right: &Operand, output: &Tensor) {
+    logarithm_of_sum(left, right, 2.0, output);
+}
+
 of_two_tensors! {
+    aclnnGcd(greatest_common_divisor);
+    aclnnLogAddExp(logarithm_of_exponentials);
+    aclnnLogAddExp2(logarithm_of_powers_of_two);
     aclnnMul(multiply);
     aclnnDiv(divide);
     aclnnMaximum(maximum);

@@ -16,7 +16,16 @@ fn convolution_window(weight: &Tensor, stride: &[i64], padding: &[i64], dilation
 
 /// The windows of pooling over two dimensions.
 fn pooling_window(kernel: &[i64], stride: &[i64], padding: &[i64], dilation: &[i64]) -> Window {
-    let sizes: Vec<usize> = (0..2).map(|index| *kernel.get(index).unwrap_or(&kernel[0]) as usize).collect();
+    window_of(2, kernel, stride, padding, dilation)
+}
+
+/// The windows of pooling over three dimensions.
+fn volume_window(kernel: &[i64], stride: &[i64], padding: &[i64], dilation: &[i64]) -> Window {
+    window_of(3, kernel, stride, padding, dilation)
+}
+
+fn window_of(dimensions: usize, kernel: &[i64], stride: &[i64], padding: &[i64], dilation: &[i64]) -> Window {
+    let sizes: Vec<usize> = (0..dimensions).map(|index| *kernel.get(index).unwrap_or(&kernel[0]) as usize).collect();
     Window::new(&sizes, if stride.is_empty() { kernel } else { stride }, padding, dilation)
 }
 
@@ -53,7 +62,7 @@ operators! {
     aclnnMaxPool2dWithIndicesBackward(
         gradient: Tensor, _input: Tensor, positions: Tensor, _kernel: Vec<i64>, _stride: Vec<i64>,
         _padding: Vec<i64>, _dilation: Vec<i64>, _ceiling: bool, output: Tensor,
-    ) => max_pool_backward(&gradient, &positions, &output);
+    ) => max_pool_backward(&gradient, &positions, 2, &output);
     aclnnMaxPool2dWithMask(
         input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, dilation: Vec<i64>, _ceiling: bool,
         output: Tensor, mask: Tensor,
@@ -76,13 +85,33 @@ operators! {
     ) => average_pool_backward(
         &gradient, &pooling_window(&kernel, &stride, &padding, &[1, 1]), Divisor { with_padding, fixed }, &output,
     );
+    aclnnMaxPool3dWithArgmax(
+        input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, dilation: Vec<i64>, _ceiling: bool,
+        output: Tensor, positions: Tensor,
+    ) => max_pool(&input, &volume_window(&kernel, &stride, &padding, &dilation), &output, &positions);
+    aclnnMaxPool3dWithArgmaxBackward(
+        gradient: Tensor, _input: Tensor, positions: Tensor, _kernel: Vec<i64>, _stride: Vec<i64>,
+        _padding: Vec<i64>, _dilation: Vec<i64>, _ceiling: bool, output: Tensor,
+    ) => max_pool_backward(&gradient, &positions, 3, &output);
+    aclnnAvgPool3d(
+        input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, _ceiling: bool, with_padding: bool,
+        fixed: i64, output: Tensor,
+    ) => average_pool(
+        &input, &volume_window(&kernel, &stride, &padding, &[1]), Divisor { with_padding, fixed }, &output,
+    );
+    aclnnAvgPool3dBackward(
+        gradient: Tensor, _input: Tensor, kernel: Vec<i64>, stride: Vec<i64>, padding: Vec<i64>, _ceiling: bool,
+        with_padding: bool, fixed: i64, output: Tensor,
+    ) => average_pool_backward(
+        &gradient, &volume_window(&kernel, &stride, &padding, &[1]), Divisor { with_padding, fixed }, &output,
+    );
     aclnnAdaptiveAvgPool2d(input: Tensor, _size: Vec<i64>, output: Tensor) => adaptive_average_pool(&input, &output);
     aclnnAdaptiveAvgPool2dBackward(gradient: Tensor, _input: Tensor, output: Tensor) =>
         adaptive_average_pool_backward(&gradient, &output);
     aclnnAdaptiveMaxPool2d(input: Tensor, _size: Vec<i64>, output: Tensor, positions: Tensor) =>
         adaptive_max_pool(&input, &output, &positions);
     aclnnAdaptiveMaxPool2dBackward(gradient: Tensor, _input: Tensor, positions: Tensor, output: Tensor) =>
-        max_pool_backward(&gradient, &positions, &output);
+        max_pool_backward(&gradient, &positions, 2, &output);
     aclnnIm2col(
         input: Tensor, kernel: Vec<i64>, dilation: Vec<i64>, padding: Vec<i64>, stride: Vec<i64>, output: Tensor,
     ) => {

@@ -17,12 +17,17 @@ fn progression(start: Scalar, step: Scalar, output: &Tensor) {
 }
 
 fn linspace(start: f64, end: f64, steps: usize, output: &Tensor) {
+    output.write(&spaced(start, end, steps));
+}
+
+/// Numbers at equal distances, counted from both ends.
+fn spaced(start: f64, end: f64, steps: usize) -> Vec<f64> {
     let step = if steps > 1 { (end - start) / (steps - 1) as f64 } else { 0.0 };
     let half = steps / 2;
     let at = |index: usize| {
         if index < half { start + index as f64 * step } else { end - (steps - 1 - index) as f64 * step }
     };
-    output.write(&(0..steps).map(|index| if steps == 1 { start } else { at(index) }).collect::<Vec<_>>());
+    (0..steps).map(|index| if steps == 1 { start } else { at(index) }).collect()
 }
 
 fn eye(output: &Tensor) {
@@ -71,6 +76,10 @@ fn repeat_each(input: &Tensor, repeats: usize, dimension: usize, output: &Tensor
 }
 
 operators! {
+    aclnnLogSpace(start: Scalar, end: Scalar, steps: i64, base: f64, output: Tensor) => {
+        let exponents = spaced(start.float(), end.float(), steps as usize);
+        output.write(&exponents.into_iter().map(|exponent| base.powf(exponent)).collect::<Vec<_>>())
+    };
     aclnnInplaceZero(target: Tensor) => target.fill(Scalar::Integer(0));
     aclnnInplaceOne(target: Tensor) => target.fill(Scalar::Integer(1));
     aclnnInplaceFillScalar(target: Tensor, value: Scalar) => target.fill(value);

@@ -74,6 +74,38 @@ impl Adam {
     }
 }
 
+/// Settings of a fused step of stochastic gradient descent.
+struct Descent {
+    rate: f64,
+    momentum: f64,
+    dampening: f64,
+    decay: f64,
+    nesterov: bool,
+    maximize: bool,
+    is_first_step: bool,
+}
+
+impl Descent {
+    fn apply(&self, weight: &Tensor, gradient: &Tensor, velocity: Option<&Tensor>, scale: f64) {
+        let sign = if self.maximize { -1.0 } else { 1.0 };
+        let mut weights = weight.read::<f64>();
+        let mut velocities = velocity.map(Tensor::read::<f64>);
+        for (index, gradient) in gradient.read::<f64>().into_iter().enumerate() {
+            let mut change = sign * gradient / scale + self.decay * weights[index];
+            if let Some(velocities) = &mut velocities {
+                let kept = self.momentum * velocities[index] + (1.0 - self.dampening) * change;
+                velocities[index] = if self.is_first_step { change } else { kept };
+                change = if self.nesterov { change + self.momentum * velocities[index] } else { velocities[index] };
+            }
+            weights[index] -= self.rate * change;
+        }
+        weight.write(&weights);
+        if let (Some(target), Some(values)) = (velocity, velocities) {
+            target.write(&values);
+        }
+    }
+}
+
 /// Divides gradients by the loss scale and notes whether one of them is not finite.
 fn unscale(gradients: &[Tensor], found: &Tensor, inverse_scale: &Tensor) {
     let scale = inverse_scale.read::<f64>()[0];
@@ -125,6 +157,19 @@ operators! {
     ) => {
         let settings = Adam { rate, beta1, beta2, decay, decoupled: false, epsilon, amsgrad, maximize };
         settings.apply_all([&weights, &firsts, &seconds, &gradients], largests.as_deref(), &steps, [scale, found])
+    };
+    aclnnFusedSgd(
+        weights: Vec<Tensor>, gradients: Vec<Tensor>, velocities: Vec<Tensor>, scale: Option<Tensor>, decay: f32,
+        momentum: f32, rate: f32, dampening: f32, nesterov: bool, maximize: bool, is_first_step: bool,
+    ) => {
+        let settings = Descent {
+            rate: rate.into(), momentum: momentum.into(), dampening: dampening.into(), decay: decay.into(), nesterov,
+            maximize, is_first_step,
+        };
+        let scale = scale.filter(|scale| !scale.is_empty()).map_or(1.0, |scale| scale.read::<f64>()[0]);
+        for (index, weight) in weights.iter().enumerate() {
+            settings.apply(weight, &gradients[index], velocities.get(index), scale);
+        }
     };
     aclnnForeachNonFiniteCheckAndUnscale(gradients: Vec<Tensor>, found: Tensor, inverse_scale: Tensor) =>
         unscale(&gradients, &found, &inverse_scale);

@@ -10,6 +10,20 @@ fn fill(target: &Tensor, seed: u64, offset: u64, mut next: impl FnMut(&mut Rando
     target.write(&(0..target.len()).map(|_| next(&mut random)).collect::<Vec<_>>());
 }
 
+/// Normal numbers with a mean and a deviation of every element's own.
+fn fill_normal(means: &[f64], deviations: &[f64], seed: i64, offset: i64, output: &Tensor) {
+    let mut random = Random::new(seed as u64, offset as u64);
+    let values = means.iter().zip(deviations).map(|(mean, deviation)| mean + deviation * random.normal());
+    output.write(&values.collect::<Vec<_>>());
+}
+
+/// 1 with a probability of every element's own, else 0.
+fn fill_chances(target: &Tensor, probability: &Tensor, seed: u64, offset: u64) {
+    let mut random = Random::new(seed, offset);
+    let chances = probability.read_as::<f64>(&target.shape);
+    target.write(&chances.into_iter().map(|chance| i64::from(random.unit() < chance)).collect::<Vec<_>>());
+}
+
 /// Whole numbers from `low` up to, but not including, `high`.
 fn fill_whole(target: &Tensor, low: i64, high: i64, seed: u64, offset: u64) {
     let mut random = Random::new(seed, offset);
@@ -72,6 +86,14 @@ operators! {
         fill(&target, seed as u64, offset as u64, |random| {
             f64::from(u8::from(random.unit() < probability.float()))
         });
+    aclnnInplaceBernoulliTensor(target: Tensor, probability: Tensor, seed: u64, offset: u64) =>
+        fill_chances(&target, &probability, seed, offset);
+    aclnnNormalTensorTensor(mean: Tensor, deviation: Tensor, seed: i64, offset: i64, output: Tensor) =>
+        fill_normal(&mean.read_as(&output.shape), &deviation.read_as(&output.shape), seed, offset, &output);
+    aclnnNormalTensorFloat(mean: Tensor, deviation: f32, seed: i64, offset: i64, output: Tensor) =>
+        fill_normal(&mean.read_as(&output.shape), &vec![deviation.into(); output.len()], seed, offset, &output);
+    aclnnNormalFloatTensor(mean: f32, deviation: Tensor, seed: i64, offset: i64, output: Tensor) =>
+        fill_normal(&vec![mean.into(); output.len()], &deviation.read_as(&output.shape), seed, offset, &output);
     aclnnInplaceRandom(target: Tensor, low: i64, high: i64, seed: i64, offset: i64) =>
         fill_whole(&target, low, high, seed as u64, offset as u64);
     aclnnInplaceRandomWithoutFromTo(target: Tensor, seed: i64, offset: i64) =>

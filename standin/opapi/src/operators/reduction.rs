@@ -65,6 +65,21 @@ fn middle(length: usize) -> usize {
     length.saturating_sub(1) / 2
 }
 
+/// The middle of the numbers of every line, without what is not a number.
+fn middle_number(input: &Tensor, dimensions: &[i64], values: &Tensor, positions: Option<&Tensor>) {
+    let (elements, length) = groups::<f64>(input, dimensions);
+    let find = |line: &[f64]| {
+        let mut places: Vec<usize> = (0..line.len()).filter(|place| !line[*place].is_nan()).collect();
+        places.sort_by(|left, right| line[*left].total_cmp(&line[*right]));
+        places.get(middle(places.len())).map_or((f64::NAN, 0), |place| (line[*place], *place as i64))
+    };
+    let found: Vec<(f64, i64)> = elements.chunks(length.max(1)).map(find).collect();
+    values.write(&found.iter().map(|(value, _)| *value).collect::<Vec<_>>());
+    if let Some(positions) = positions {
+        positions.write(&found.iter().map(|(_, place)| *place).collect::<Vec<_>>());
+    }
+}
+
 fn extremes(input: &Tensor, dimensions: &[i64], smallest: &Tensor, largest: &Tensor) {
     best_of(input, dimensions, Some(smallest), None, |a, b| a < b);
     best_of(input, dimensions, Some(largest), None, |a, b| a > b);
@@ -79,6 +94,9 @@ operators! {
     aclnnMedian(input: Tensor, output: Tensor) => in_order(&input, &[], middle, &output, None);
     aclnnMedianDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
         in_order(&input, &[dimension], middle, &values, Some(&positions));
+    aclnnNanMedian(input: Tensor, output: Tensor) => middle_number(&input, &[], &output, None);
+    aclnnNanMedianDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
+        middle_number(&input, &[dimension], &values, Some(&positions));
     aclnnKthvalue(input: Tensor, number: i64, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
         in_order(&input, &[dimension], |_| number as usize - 1, &values, Some(&positions));
     aclnnReduceSum(input: Tensor, dimensions: Vec<i64>, _keep: bool, _data_type: i32, output: Tensor) =>

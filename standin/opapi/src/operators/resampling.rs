@@ -2,7 +2,7 @@
 
 use crate::macros::operators;
 use standin_compute::Tensor;
-use standin_compute::resampling::{Axis, backward, forward, linear, nearest, reflected, repeated, same};
+use standin_compute::resampling::{Axis, backward, cubic, forward, linear, nearest, reflected, repeated, same};
 
 type Padding = fn(usize, usize, i64) -> Axis;
 
@@ -23,7 +23,36 @@ fn linear_axes(align_corners: bool, vertical: f64, horizontal: f64) -> impl Fn([
     move |from, to| [linear(from[0], to[0], align_corners, vertical), linear(from[1], to[1], align_corners, horizontal)]
 }
 
+fn cubic_axes(align_corners: bool, vertical: f64, horizontal: f64) -> impl Fn([usize; 2], [usize; 2]) -> [Axis; 2] {
+    move |from, to| [cubic(from[0], to[0], align_corners, vertical), cubic(from[1], to[1], align_corners, horizontal)]
+}
+
+/// Axes of a tensor with one dimension to resample: rows stay.
+fn line_axes(axis: impl Fn(usize, usize) -> Axis) -> impl Fn([usize; 2], [usize; 2]) -> [Axis; 2] {
+    move |from, to| [same(from[0]), axis(from[1], to[1])]
+}
+
 operators! {
+    aclnnUpsampleNearest1d(input: Tensor, _size: Vec<i64>, output: Tensor) =>
+        forward(&input, &output, line_axes(|from, to| nearest(from, to, 0.0)));
+    aclnnUpsampleNearest1dV2(input: Tensor, _size: Vec<i64>, scale: f32, output: Tensor) =>
+        forward(&input, &output, line_axes(|from, to| nearest(from, to, scale.into())));
+    aclnnUpsampleNearest1dBackward(
+        gradient: Tensor, _output_size: Vec<i64>, _input_size: Vec<i64>, scale: f64, output: Tensor,
+    ) => backward(&gradient, &output, line_axes(|from, to| nearest(from, to, scale)));
+    aclnnUpsampleLinear1d(input: Tensor, _size: Vec<i64>, align_corners: bool, scale: f64, output: Tensor) =>
+        forward(&input, &output, line_axes(|from, to| linear(from, to, align_corners, scale)));
+    aclnnUpsampleLinear1dBackward(
+        gradient: Tensor, _output_size: Vec<i64>, _input_size: Vec<i64>, align_corners: bool, scale: f64,
+        output: Tensor,
+    ) => backward(&gradient, &output, line_axes(|from, to| linear(from, to, align_corners, scale)));
+    aclnnUpsampleBicubic2d(
+        input: Tensor, _size: Vec<i64>, align_corners: bool, vertical: f64, horizontal: f64, output: Tensor,
+    ) => forward(&input, &output, cubic_axes(align_corners, vertical, horizontal));
+    aclnnUpsampleBicubic2dBackward(
+        gradient: Tensor, _output_size: Vec<i64>, _input_size: Vec<i64>, align_corners: bool, vertical: f64,
+        horizontal: f64, output: Tensor,
+    ) => backward(&gradient, &output, cubic_axes(align_corners, vertical, horizontal));
     aclnnUpsampleNearest2d(input: Tensor, _size: Vec<i64>, output: Tensor) =>
         forward(&input, &output, nearest_axes(0.0, 0.0));
     aclnnUpsampleNearest2dV2(input: Tensor, _size: Vec<i64>, vertical: f32, horizontal: f32, output: Tensor) =>

@@ -5,6 +5,7 @@ use crate::argument::Resizable;
 use crate::macros::sized_operators;
 use standin_compute::Tensor;
 use standin_compute::indexing::nonzero;
+use std::cmp::Ordering;
 
 /// Elements of `input` where `mask` is set, in the broadcast shape of both.
 fn masked_select(input: &Tensor, mask: &Tensor, output: &Resizable) {
@@ -29,24 +30,81 @@ fn coordinates(input: &Tensor, output: &Resizable, by_dimension: bool) {
     target.write(&found.concat());
 }
 
-/// Values without repetition in ascending order, where each came from, and how often each occurs.
-fn unique(input: &Tensor, values: &Resizable, inverse: &Tensor, counts: &Resizable) {
-    let elements = input.read::<f64>();
-    let mut distinct = elements.clone();
-    distinct.sort_by(f64::total_cmp);
-    distinct.dedup();
-    let place = |value: &f64| distinct.partition_point(|other| other.total_cmp(value).is_lt());
-    let places: Vec<usize> = elements.iter().map(place).collect();
-    let mut occurrences = vec![0i64; distinct.len()];
-    places.iter().for_each(|place| occurrences[*place] += 1);
-    values.resized(&[distinct.len()]).write(&distinct);
-    if inverse.len() == places.len() {
-        inverse.write(&places.iter().map(|place| *place as i64).collect::<Vec<_>>());
+/// Order of numbers in which both zeros are equal.
+fn order(left: f64, right: f64) -> Ordering {
+    left.partial_cmp(&right).unwrap_or_else(|| left.total_cmp(&right))
+}
+
+fn order_of_lines(left: &[f64], right: &[f64]) -> Ordering {
+    let different = left.iter().zip(right).map(|(left, right)| order(*left, *right)).find(|found| found.is_ne());
+    different.unwrap_or(Ordering::Equal)
+}
+
+/// Numbers of equal things: for every thing the number of the first one like it, in the order of first ones.
+struct Classes {
+    /// One of each class.
+    representatives: Vec<usize>,
+    /// The class of everything.
+    classes: Vec<i64>,
+}
+
+impl Classes {
+    /// Classes of `count` things whose order is known; only neighbours can be equal if they are not to be sorted.
+    fn new(count: usize, sort: bool, order: impl Fn(usize, usize) -> Ordering) -> Self {
+        let mut places: Vec<usize> = (0..count).collect();
+        if sort {
+            places.sort_by(|left, right| order(*left, *right));
+        }
+        let (mut representatives, mut classes) = (Vec::new(), vec![0; count]);
+        for place in places {
+            if representatives.last().is_none_or(|last| order(*last, place).is_ne()) {
+                representatives.push(place);
+            }
+            classes[place] = representatives.len() as i64 - 1;
+        }
+        Self { representatives, classes }
     }
-    if !counts.is_empty() {
-        counts.resized(&[occurrences.len()]).write(&occurrences);
+
+    /// Writes the class of everything and the sizes of the classes, where asked for.
+    fn write(&self, inverse: &Tensor, counts: &Resizable) {
+        if inverse.len() == self.classes.len() {
+            inverse.write(&self.classes);
+        }
+        if !counts.is_empty() {
+            let mut sizes = vec![0i64; self.representatives.len()];
+            self.classes.iter().for_each(|class| sizes[*class as usize] += 1);
+            counts.resized(&[sizes.len()]).write(&sizes);
+        }
     }
 }
+
+/// Values without repetition (sorted, or only without repeated neighbours), where each came from, and how often each
+/// occurs.
+fn unique(input: &Tensor, sort: bool, values: &Resizable, inverse: &Tensor, counts: &Resizable) {
+    let elements = input.read::<f64>();
+    let classes = Classes::new(elements.len(), sort, |left, right| order(elements[left], elements[right]));
+    let distinct: Vec<f64> = classes.representatives.iter().map(|place| elements[*place]).collect();
+    values.resized(&[distinct.len()]).write(&distinct);
+    classes.write(inverse, counts);
+}
+
+/// The same for slices along a dimension.
+fn unique_slices(input: &Tensor, sort: bool, dimension: i64, values: &Resizable, inverse: &Tensor, counts: &Resizable) {
+    let dimension = input.dimension(dimension);
+    let slice = |place: usize| input.narrowed(dimension, place, 1).read::<f64>();
+    let slices: Vec<Vec<f64>> = (0..input.shape[dimension]).map(slice).collect();
+    let classes = Classes::new(slices.len(), sort, |left, right| order_of_lines(&slices[left], &slices[right]));
+    let mut shape = input.shape.clone();
+    shape[dimension] = classes.representatives.len();
+    let target = values.resized(&shape);
+    for (place, slice) in classes.representatives.iter().enumerate() {
+        target.narrowed(dimension, place, 1).write(&slices[*slice]);
+    }
+    classes.write(inverse, counts);
+}
+
+/// What torch_npu passes for no dimension.
+const NO_DIMENSION: i64 = 1000;
 
 sized_operators! {
     aclnnMaskedSelect(input: Tensor, mask: Tensor, output: Resizable) => masked_select(&input, &mask, &output);
@@ -55,5 +113,16 @@ sized_operators! {
     aclnnUnique2(
         input: Tensor, _sorted: bool, _want_inverse: bool, _want_counts: bool, values: Resizable, inverse: Tensor,
         counts: Resizable,
-    ) => unique(&input, &values, &inverse, &counts);
+    ) => unique(&input, true, &values, &inverse, &counts);
+    aclnnUniqueConsecutive(
+        input: Tensor, _want_inverse: bool, _want_counts: bool, dimension: i64, values: Resizable, inverse: Tensor,
+        counts: Resizable,
+    ) => match dimension {
+        NO_DIMENSION => unique(&input, false, &values, &inverse, &counts),
+        _ => unique_slices(&input, false, dimension, &values, &inverse, &counts),
+    };
+    aclnnUniqueDim(
+        input: Tensor, _sorted: bool, _want_inverse: bool, dimension: i64, values: Resizable, inverse: Tensor,
+        counts: Resizable,
+    ) => unique_slices(&input, true, dimension, &values, &inverse, &counts);
 }

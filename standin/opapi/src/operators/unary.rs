@@ -1,7 +1,7 @@
 //! Functions of one tensor.
 
 use crate::macros::operators;
-use standin_compute::elementwise::{erf, map, map_either};
+use standin_compute::elementwise::{erf, map, map_either, zip};
 use standin_compute::{Scalar, Tensor};
 
 /// Rounds to the nearest whole number, halves to the even one.
@@ -21,6 +21,43 @@ fn sign(value: f64) -> f64 {
 
 fn truth(value: bool) -> f64 {
     f64::from(u8::from(value))
+}
+
+/// The inverse of the error function: a first guess, improved by two steps.
+fn inverse_erf(value: f64) -> f64 {
+    if value.abs() >= 1.0 {
+        return if value.abs() > 1.0 { f64::NAN } else { value * f64::INFINITY };
+    }
+    let logarithm = (1.0 - value * value).ln();
+    let part = 2.0 / (std::f64::consts::PI * 0.147) + logarithm / 2.0;
+    let mut found = value.signum() * ((part * part - logarithm / 0.147).sqrt() - part).sqrt();
+    for _ in 0..3 {
+        let error = erf(found) - value;
+        let slope = std::f64::consts::FRAC_2_SQRT_PI * (-found * found).exp();
+        found -= error / (slope + found * error);
+    }
+    found
+}
+
+/// The logarithm of the odds, of values kept this far from 0 and 1 unless `margin` is negative.
+fn log_odds(value: f64, margin: f64) -> f64 {
+    let value = if margin < 0.0 { value } else { value.clamp(margin, 1.0 - margin) };
+    (value / (1.0 - value)).ln()
+}
+
+fn log_odds_slope(value: f64, margin: f64) -> f64 {
+    if margin < 0.0 && !(0.0..=1.0).contains(&value) {
+        f64::NAN
+    } else if margin >= 0.0 && !(margin..=1.0 - margin).contains(&value) {
+        0.0
+    } else {
+        1.0 / (value * (1.0 - value))
+    }
+}
+
+fn sinc(value: f64) -> f64 {
+    let angle = value * std::f64::consts::PI;
+    if value == 0.0 { 1.0 } else { angle.sin() / angle }
 }
 
 /// Floating-point functions, into another tensor.
@@ -61,6 +98,8 @@ functions! {
     aclnnAcosh(f64::acosh);
     aclnnAtanh(f64::atanh);
     aclnnErf(erf);
+    aclnnErfinv(inverse_erf);
+    aclnnSinc(sinc);
     aclnnErfc(|value: f64| 1.0 - erf(value));
     aclnnFloor(f64::floor);
     aclnnCeil(f64::ceil);
@@ -96,6 +135,7 @@ functions_in_place! {
     aclnnInplaceCosh(f64::cosh);
     aclnnInplaceTanh(f64::tanh);
     aclnnInplaceErf(erf);
+    aclnnInplaceErfinv(inverse_erf);
     aclnnInplaceErfc(|value: f64| 1.0 - erf(value));
     aclnnInplaceFloor(f64::floor);
     aclnnInplaceCeil(f64::ceil);
@@ -129,6 +169,10 @@ operators! {
         let boolean = input.data_type == standin_compute::DataType::Bool;
         map_either(&input, &output, |value| value, |value| if boolean { i64::from(value == 0) } else { !value })
     };
+    aclnnLogit(input: Tensor, margin: f64, output: Tensor) => map(&input, &output, |value| log_odds(value, margin));
+    aclnnLogitGrad(input: Tensor, gradient: Tensor, margin: f64, output: Tensor) => zip(
+        &input.into(), &gradient.into(), &output, |value, gradient| gradient * log_odds_slope(value, margin),
+    );
     aclnnRoundDecimals(input: Tensor, decimals: i64, output: Tensor) =>
         map(&input, &output, |value| round_decimals(value, decimals));
     aclnnNanToNum(input: Tensor, not_a_number: f32, positive: f32, negative: f32, output: Tensor) =>
