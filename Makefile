@@ -61,9 +61,7 @@ wheel: python $(VENV)/ready
 	$(VENV)/bin/maturin build --release --out dist
 
 demo-torch: build standin torch-venv
-	@rm -rf target/demo-torch
-	$(RELEASE)/msmemscope standin -- $(RELEASE)/msmemscope --output=target/demo-torch -- \
-		$(TORCH_VENV)/bin/python examples/gpt.py --leak
+	@scripts/demo-torch $(TORCH_VENV)/bin/python
 
 # The wheels first: where there is no room for them, nothing else is begun.
 test: torch-venv test-fast test-torch

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import IS_OLD
 
 FAULTS = Path(__file__).resolve().parent / "faults"
 PROGRAM = Path(os.environ.get("MSMEMSCOPE", Path(__file__).resolve().parents[2] / "target/release/msmemscope"))
@@ -272,7 +273,9 @@ def test_owners_are_those_the_program_knows(tmp_path):
     for owner, addresses in known.items():
         assert addresses, owner
         assert {stated["PTA", address] for address in addresses} == {owner}
-    assert {owner for (pool, _), owner in stated.items() if pool == "PTA_WORKSPACE"} == {"PTA_WORKSPACE"}
+    # Releases of torch_npu before 2.6 tell nobody about their workspaces.
+    workspaces = set() if IS_OLD else {"PTA_WORKSPACE"}
+    assert {owner for (pool, _), owner in stated.items() if pool == "PTA_WORKSPACE"} == workspaces
     assert all(owner.startswith("CANN@") for (pool, _), owner in stated.items() if pool == "HAL")
     stored = {attributes(row)["owner"] for row in finished.database_rows() if row["Event"] == "MALLOC"}
     assert stored == set(stated.values())

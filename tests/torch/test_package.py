@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import IS_OLD
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
@@ -110,9 +111,13 @@ def test_a_thread_that_ran_before_is_seen_except_for_its_accesses(tmp_path):
         msmemscope.stop()
         """,
     )
-    assert operators(run).count("torch._ops.aten.ones.default") == 1
     assert run.rows("ACCESS") == []
-    assert "accesses of threads that ran before the start are not seen: early\n" in run.stderr
+    if IS_OLD:
+        # Its profiler's callbacks cannot be used: operators are seen like accesses, and that is said.
+        assert "operators of threads that ran before the start are not seen: early\n" in run.stderr
+    else:
+        assert operators(run).count("torch._ops.aten.ones.default") == 1
+        assert "accesses of threads that ran before the start are not seen: early\n" in run.stderr
 
 
 def test_operators_begin_and_end_on_every_thread(runs):
@@ -166,7 +171,7 @@ def test_documented_samples(tmp_path):
         msmemscope.take_snapshot(device_mask=0)
         try:
             torch.empty(1 << 40, device="npu")
-        except torch.OutOfMemoryError:
+        except RuntimeError:
             pass
         print("after")
         msmemscope.stop()
