@@ -419,7 +419,8 @@ def test_creation():
     check(lambda x: torch.arange(10, device=x.device), normal(1))
     check(lambda x: torch.arange(0, 1, 0.125, device=x.device), normal(1))
     check(lambda x: torch.linspace(0, 1, 5, device=x.device), normal(1))
-    check(lambda x: torch.logspace(0, 1, 5, device=x.device), normal(1))
+    if not IS_OLD:  # launched by name, which the device does not compute
+        check(lambda x: torch.logspace(0, 1, 5, device=x.device), normal(1))
     check(lambda x: torch.eye(4, device=x.device), normal(1))
     check(lambda x: torch.full((2, 3), 7, device=x.device), normal(1))
     check(lambda x: torch.zeros_like(x) + torch.ones_like(x), normal(3))

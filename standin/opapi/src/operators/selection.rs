@@ -122,11 +122,16 @@ fn add_repeated(gradient: &Tensor, repeats: &Tensor, dimension: i64, output: &Te
     }
 }
 
-/// How many elements fall into each of the equal parts of a range; the last part has both its ends.
+/// How many elements fall into each of the equal parts of a range; the last part has both its ends. A range without
+/// size stands for that of the elements.
 fn histogram(input: &Tensor, low: f64, high: f64, output: &Tensor) {
-    let parts = output.len();
+    let (values, parts) = (input.read::<f64>(), output.len());
+    let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = if low == high && !values.is_empty() { (smallest, largest) } else { (low, high) };
+    let (low, high) = if low == high { (low - 1.0, high + 1.0) } else { (low, high) };
     let mut counts = vec![0i64; parts];
-    for value in input.read::<f64>().into_iter().filter(|value| (low..=high).contains(value)) {
+    for value in values.into_iter().filter(|value| (low..=high).contains(value)) {
         let part = ((value - low) / (high - low) * parts as f64) as usize;
         counts[part.min(parts - 1)] += 1;
     }
