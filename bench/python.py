@@ -257,7 +257,8 @@ def write(frames, trace, operators, steps, slower, rounds):
         "# What the Python package costs\n\nWritten by `make bench` (bench/python.py). The fastest of "
         f"{rounds} interleaved rounds on {platform.machine()} with {os.cpu_count()} cores, CPython "
         f"{platform.python_version()}; the device is the stand-in. Times are processor time; a cost is the "
-        "difference to the variant without it.\n\n| what | cost | wanted at most | |\n|---|---|---|---|\n"
+        "difference to the variant without it. Steps of training are medians over processes with and without the "
+        "recorder that take turns.\n\n| what | cost | wanted at most | |\n|---|---|---|---|\n"
     )
     base = frames["no frames"]
     text += row("Python frames by default, per allocation", frames["default"] - base, 150, "ns")
