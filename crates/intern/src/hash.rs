@@ -34,6 +34,24 @@ impl Mixture {
     }
 }
 
+impl Mixture {
+    /// Of nothing.
+    pub const NONE: Self = Self { first: 0, second: 0 };
+}
+
+const FACTORS: Mixture = Mixture { first: 0xbf58_476d_1ce4_e5b9, second: 0x94d0_49bb_1331_11eb };
+/// What a mixture has been multiplied by once that many others have followed it.
+const POWERS: [Mixture; Hasher::LARGEST_REPLACEABLE] = {
+    let mut powers = [Mixture { first: 1, second: 1 }; Hasher::LARGEST_REPLACEABLE];
+    let mut exponent = 1;
+    while exponent < powers.len() {
+        powers[exponent].first = powers[exponent - 1].first.wrapping_mul(FACTORS.first);
+        powers[exponent].second = powers[exponent - 1].second.wrapping_mul(FACTORS.second);
+        exponent += 1;
+    }
+    powers
+};
+
 /// Makes a [`Key`] out of groups of four words.
 #[derive(Clone, Copy, Debug)]
 pub struct Hasher {
@@ -63,8 +81,19 @@ impl Hasher {
     /// Takes in four words that were mixed before.
     #[inline(always)]
     pub fn add_mixture(&mut self, mixture: Mixture) {
-        self.first = self.first.wrapping_mul(0xbf58_476d_1ce4_e5b9).wrapping_add(mixture.first);
-        self.second = self.second.wrapping_mul(0x94d0_49bb_1331_11eb).wrapping_add(mixture.second);
+        self.first = self.first.wrapping_mul(FACTORS.first).wrapping_add(mixture.first);
+        self.second = self.second.wrapping_mul(FACTORS.second).wrapping_add(mixture.second);
+    }
+
+    /// Only this many of the mixtures taken in last can be replaced.
+    pub const LARGEST_REPLACEABLE: usize = 32;
+
+    /// As if another mixture had been taken in instead of the one that `followers` others follow.
+    #[inline(always)]
+    pub fn replace(&mut self, followers: usize, old: Mixture, new: Mixture) {
+        let power = POWERS[followers];
+        self.first = self.first.wrapping_add(new.first.wrapping_sub(old.first).wrapping_mul(power.first));
+        self.second = self.second.wrapping_add(new.second.wrapping_sub(old.second).wrapping_mul(power.second));
     }
 
     /// The key of everything taken in, and of `count`, usually how much that was.
@@ -87,6 +116,23 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn what_was_taken_in_can_be_replaced() {
+        let mixture = |number: usize| Mixture::of([number as u64; 4]);
+        let hashed = |numbers: &[usize]| {
+            let mut hasher = Hasher::new();
+            numbers.iter().for_each(|number| hasher.add_mixture(mixture(*number)));
+            hasher
+        };
+        let mut numbers: Vec<usize> = (0..Hasher::LARGEST_REPLACEABLE).collect();
+        let mut hasher = hashed(&numbers);
+        for replaced in [0, 7, numbers.len() - 1] {
+            hasher.replace(numbers.len() - 1 - replaced, mixture(numbers[replaced]), mixture(1000 + replaced));
+            numbers[replaced] = 1000 + replaced;
+            assert_eq!(hasher.finish(32), hashed(&numbers).finish(32));
+        }
+    }
 
     #[test]
     fn keys_differ_for_every_small_change() {

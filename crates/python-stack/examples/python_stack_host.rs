@@ -1,7 +1,7 @@
 //! A program that embeds an interpreter: starts it, captures stacks of code it runs, ends it, and does
 //! all that again. Takes the path of a `libpython` and how often.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ static CODES: Mutex<Option<HashMap<u32, u32>>> = Mutex::new(None);
 static FRAMES: Mutex<Option<HashMap<u32, Vec<u8>>>> = Mutex::new(None);
 
 thread_local! {
-    static THREAD: Cell<ThreadState> = const { Cell::new(ThreadState::new()) };
+    static THREAD: RefCell<ThreadState> = const { RefCell::new(ThreadState::new()) };
 }
 
 struct Keeper;
@@ -39,10 +39,7 @@ impl Sink for Keeper {
 }
 
 extern "C" fn capture() -> u32 {
-    let mut thread = THREAD.get();
-    let captured = STACKS.capture(&mut thread, 16, &mut Keeper);
-    THREAD.set(thread);
-    captured.stack.0
+    THREAD.with_borrow_mut(|thread| STACKS.capture(thread, 16, &mut Keeper)).stack.0
 }
 
 /// Names of the functions of a stack, innermost first.

@@ -3,6 +3,7 @@
 use msmemscope_intern::{Hasher, Key, Mixture};
 
 use crate::code::Identity;
+use crate::last_walk::LastWalk;
 use crate::layout::{self, KnownLayout, Layout};
 use crate::memo::MemoView;
 use crate::memory::Address;
@@ -20,7 +21,11 @@ pub(crate) struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// Walks through up to `limit` frames. What they add is taken from the memo and put there, if there is one.
+    /// Of no frames.
+    pub const NONE: Self = Self { key: Key::NONE, frame_count: 0, end: End::Outermost };
+
+    /// Walks through up to `limit` frames. What they add is taken from the memo and put there, if there is one;
+    /// `last` is what the thread itself remembers.
     ///
     /// # Safety
     /// `thread_state` must be the calling thread's, and the layout that of its interpreter.
@@ -31,48 +36,65 @@ impl Fingerprint {
         thread_state: Address,
         limit: usize,
         memo: Option<MemoView<'_>>,
+        last: &mut LastWalk,
     ) -> Self {
         // SAFETY: promised by the caller; the constants equal the layout.
         unsafe {
-            match known {
-                Some(KnownLayout::Version3_9) => Self::take_with(&layout::VERSION_3_9, thread_state, limit, memo),
-                Some(KnownLayout::Version3_10) => Self::take_with(&layout::VERSION_3_10, thread_state, limit, memo),
-                Some(KnownLayout::Version3_11) => Self::take_with(&layout::VERSION_3_11, thread_state, limit, memo),
-                Some(KnownLayout::Version3_12) => Self::take_with(&layout::VERSION_3_12, thread_state, limit, memo),
-                Some(KnownLayout::Version3_13) => Self::take_with(&layout::VERSION_3_13, thread_state, limit, memo),
-                Some(KnownLayout::Version3_14) => Self::take_with(&layout::VERSION_3_14, thread_state, limit, memo),
-                None => Self::take_with(layout, thread_state, limit, memo),
+            let Some(memo) = memo else { return Self::walk(layout, thread_state, limit, &LookingInto, last).0 };
+            let again = match known {
+                Some(KnownLayout::Version3_9) => last.again(&layout::VERSION_3_9, thread_state, limit, memo),
+                Some(KnownLayout::Version3_10) => last.again(&layout::VERSION_3_10, thread_state, limit, memo),
+                Some(KnownLayout::Version3_11) => last.again(&layout::VERSION_3_11, thread_state, limit, memo),
+                Some(KnownLayout::Version3_12) => last.again(&layout::VERSION_3_12, thread_state, limit, memo),
+                Some(KnownLayout::Version3_13) => last.again(&layout::VERSION_3_13, thread_state, limit, memo),
+                Some(KnownLayout::Version3_14) => last.again(&layout::VERSION_3_14, thread_state, limit, memo),
+                None => last.again(layout, thread_state, limit, memo),
+            };
+            match again {
+                Some(fingerprint) => fingerprint,
+                None => Self::take_anew(layout, thread_state, limit, memo, last),
             }
         }
     }
 
     /// # Safety
     /// As for [`Fingerprint::take`].
-    #[inline(always)]
-    unsafe fn take_with(layout: &Layout, thread_state: Address, limit: usize, memo: Option<MemoView<'_>>) -> Self {
+    #[inline(never)]
+    unsafe fn take_anew(
+        layout: &Layout,
+        thread_state: Address,
+        limit: usize,
+        memo: MemoView<'_>,
+        last: &mut LastWalk,
+    ) -> Self {
         // SAFETY: promised by the caller.
-        unsafe {
-            match memo {
-                Some(memo) => Self::walk(layout, thread_state, limit, &Remembering(memo)),
-                None => Self::walk(layout, thread_state, limit, &LookingInto),
-            }
-        }
+        let (fingerprint, hasher) = unsafe { Self::walk(layout, thread_state, limit, &Remembering(memo), last) };
+        last.finish(limit, memo, hasher, fingerprint);
+        fingerprint
     }
 
     /// # Safety
     /// As for [`Fingerprint::take`].
     #[inline(always)]
-    unsafe fn walk(layout: &Layout, thread_state: Address, limit: usize, judge: &impl Judge<Value = Mixture>) -> Self {
+    unsafe fn walk(
+        layout: &Layout,
+        thread_state: Address,
+        limit: usize,
+        judge: &impl Judge<Value = Mixture>,
+        last: &mut LastWalk,
+    ) -> (Self, Hasher) {
+        last.begin();
         let mut hasher = Hasher::new();
         let mut frame_count = 0;
         // SAFETY: promised by the caller.
         let mut frames = unsafe { Frames::of_thread(layout, thread_state, limit) };
-        while let Some(mixture) = frames.next_judged(judge) {
+        while let Some((place, mixture)) = frames.next_judged(judge) {
             hasher.add_mixture(mixture);
+            last.meet(frame_count, &place, mixture);
             frame_count += 1;
         }
-        let end = frames.end();
-        Self { key: hasher.finish(frame_count), frame_count, end }
+        let (frame_count, end) = (frame_count as u64, frames.end());
+        (Self { key: hasher.finish(frame_count), frame_count, end }, hasher)
     }
 }
 

@@ -9,8 +9,9 @@
 //! * `walk` goes through the frames, `code` reads code objects and their texts.
 //! * `api` does the same through the interpreter's own functions, for the self-check and as the
 //!   fallback when the self-check fails.
-//! * `fingerprint` is the hot path, `memo` spares it from looking into the same code objects again and again, until
-//!   `code_deaths` says that one is gone; `stacks` gives ids to stacks and code objects and hands what is new to a [`Sink`].
+//! * `fingerprint` is the hot path. `last_walk` spares it the work if the thread stands where it stood, `memo` from
+//!   looking into the same code objects again and again, both until `code_deaths` says that one is gone.
+//! * `stacks` gives ids to stacks and code objects and hands what is new to a [`Sink`].
 //!
 //! * `preparation` runs once in the interpreter's main thread, soon after the first capture: it does
 //!   the self-check (`check`) and has `gate` closed before the interpreter shuts down.
@@ -22,6 +23,7 @@ mod code_deaths;
 mod fingerprint;
 mod gate;
 mod interpreter;
+mod last_walk;
 mod layout;
 mod memo;
 mod memory;

@@ -13,8 +13,6 @@ use msmemscope_intern::Mixture;
 use crate::walk::Place;
 
 const ENTRY_COUNT_BITS: u32 = 12;
-/// Owners are small numbers, and addresses and offsets have room above.
-const OWNER_SHIFT: u32 = 60;
 /// Spreads small numbers over a word.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -30,7 +28,7 @@ pub(crate) struct Memo(Box<[Entry]>);
 #[derive(Clone, Copy)]
 pub(crate) struct MemoView<'a> {
     entries: &'a [Entry],
-    spread_deaths: u64,
+    deaths: u64,
 }
 
 impl Memo {
@@ -41,16 +39,22 @@ impl Memo {
     /// What is true while this many code objects have died.
     #[inline(always)]
     pub fn at(&self, deaths: u64) -> MemoView<'_> {
-        MemoView { entries: &self.0, spread_deaths: deaths.wrapping_mul(SPREAD) }
+        MemoView { entries: &self.0, deaths }
     }
 }
 
 impl<'a> MemoView<'a> {
+    /// How many code objects have died at this moment.
+    #[inline(always)]
+    pub fn deaths(&self) -> u64 {
+        self.deaths
+    }
+
     #[inline(always)]
     fn entry(&self, place: &Place) -> Option<(&'a Entry, u64)> {
-        let where_ = place.raw_instruction as u64 ^ u64::from(place.owner) << OWNER_SHIFT;
-        let index = (place.code as u64 ^ where_.rotate_left(20)).wrapping_mul(SPREAD) >> (64 - ENTRY_COUNT_BITS);
-        Some((self.entries.get(index as usize)?, where_ ^ self.spread_deaths))
+        let [code, where_] = place.words();
+        let index = (code ^ where_.rotate_left(20)).wrapping_mul(SPREAD) >> (64 - ENTRY_COUNT_BITS);
+        Some((self.entries.get(index as usize)?, where_ ^ self.deaths.wrapping_mul(SPREAD)))
     }
 
     /// What a frame at this place adds, if that is known. It is then one that is shown.

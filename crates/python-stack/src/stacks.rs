@@ -13,6 +13,7 @@ use crate::code_deaths;
 use crate::fingerprint::Fingerprint;
 use crate::gate::Gate;
 use crate::interpreter::{Absence, Interpreter};
+use crate::last_walk::LastWalk;
 use crate::layout::{KnownLayout, Layout};
 use crate::memo::Memo;
 use crate::memory::Address;
@@ -40,8 +41,9 @@ impl Config {
 }
 
 /// What a thread remembers between captures.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ThreadState {
+    last_walk: LastWalk,
     generation: u64,
     key: Key,
     stack: StackId,
@@ -50,7 +52,7 @@ pub struct ThreadState {
 impl ThreadState {
     /// Nothing remembered.
     pub const fn new() -> Self {
-        Self { generation: 0, key: Key::NONE, stack: StackId::NONE }
+        Self { last_walk: LastWalk::new(), generation: 0, key: Key::NONE, stack: StackId::NONE }
     }
 }
 
@@ -330,7 +332,8 @@ impl Attached {
         self.preparation.once(self.interpreter.preparation.as_ref(), prepare, self.subject());
         let memo = code_deaths::counted().map(|deaths| self.memo.at(deaths));
         // SAFETY: the state is the calling thread's.
-        let fingerprint = unsafe { Fingerprint::take(layout, self.known_layout, state, depth, memo) };
+        let fingerprint =
+            unsafe { Fingerprint::take(layout, self.known_layout, state, depth, memo, &mut thread.last_walk) };
         let loss = match fingerprint.end {
             End::Outermost => None,
             End::Limit => Some(Loss::Cut),
@@ -355,7 +358,7 @@ impl Attached {
             }
             Interned::Full => return Captured::lost(Loss::NotDefined),
         };
-        *thread = ThreadState { generation, key, stack };
+        (thread.generation, thread.key, thread.stack) = (generation, key, stack);
         Captured { stack, loss }
     }
 

@@ -13,6 +13,8 @@ const TAG_BITS: usize = 3;
 const UNIT_BYTES: usize = 2;
 /// Only in front of this many bytes can a function still be on its way in.
 const LARGEST_PRELUDE_BYTES: usize = 256;
+/// Owners are small numbers, and addresses and offsets have room above.
+const OWNER_SHIFT: u32 = 60;
 /// Frames without code looked at per frame asked for, at most.
 const STEPS_PER_FRAME: usize = 4;
 
@@ -127,9 +129,9 @@ impl<'a> Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// What is made of the next frame that is shown.
+    /// Where the next frame is that belongs to code of the user.
     #[inline(always)]
-    pub fn next_judged<J: Judge>(&mut self, judge: &J) -> Option<J::Value> {
+    pub fn next_place(&mut self) -> Option<Place> {
         let layout = self.layout;
         while self.next != 0 {
             let Some(frame) = Address::new(self.next) else { return self.stop(End::Damaged) };
@@ -138,7 +140,7 @@ impl Frames<'_> {
                 return self.stop(End::Limit);
             }
             // SAFETY: frames that are in the chain are alive.
-            let place = unsafe {
+            unsafe {
                 self.next = frame.load(layout.frame_previous);
                 let owner = match layout.frame_owner {
                     Some(offset) => frame.load::<u8>(offset),
@@ -151,14 +153,23 @@ impl Frames<'_> {
                     InstructionKind::Pointer => frame.load::<usize>(layout.frame_instruction),
                     _ => frame.load::<i32>(layout.frame_instruction) as usize,
                 };
-                Place { code: frame.load::<usize>(layout.frame_code) & !TAG_BITS, raw_instruction, owner }
-            };
+                let code = frame.load::<usize>(layout.frame_code) & !TAG_BITS;
+                return Some(Place { code, raw_instruction, owner });
+            }
+        }
+        None
+    }
+
+    /// The next frame that is shown, and what is made of it.
+    #[inline(always)]
+    pub fn next_judged<J: Judge>(&mut self, judge: &J) -> Option<(Place, J::Value)> {
+        while let Some(place) = self.next_place() {
             // SAFETY: the frame is alive.
-            match unsafe { judge.judge(layout, place) } {
+            match unsafe { judge.judge(self.layout, place) } {
                 Judgement::Shown(_) if self.frames_left == 0 => return self.stop(End::Limit),
                 Judgement::Shown(value) => {
                     self.frames_left -= 1;
-                    return Some(value);
+                    return Some((place, value));
                 }
                 Judgement::LeftOut => {}
                 Judgement::Damaged => return self.stop(End::Damaged),
@@ -173,7 +184,7 @@ impl Iterator for Frames<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Frame> {
-        self.next_judged(&Plainly)
+        self.next_judged(&Plainly).map(|(_, frame)| frame)
     }
 }
 
@@ -191,6 +202,12 @@ impl Judge for Plainly {
 }
 
 impl Place {
+    /// Tells it from all others: the code object, and where in it.
+    #[inline(always)]
+    pub fn words(&self) -> [u64; 2] {
+        [self.code as u64, self.raw_instruction as u64 ^ u64::from(self.owner) << OWNER_SHIFT]
+    }
+
     /// The frame at this place.
     ///
     /// # Safety
@@ -225,43 +242,49 @@ unsafe fn is_incomplete(layout: &Layout, code: Address, raw_instruction: usize, 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::status::PythonVersion;
 
     /// The layout of 3.12, whose frames are easy to imitate.
-    fn layout() -> Layout {
+    pub(crate) fn layout() -> Layout {
         // SAFETY: this version has no table.
         unsafe { Layout::of(PythonVersion { major: 3, minor: 12 }, None) }.expect("known")
     }
 
     const OWNER_WORD: usize = 8;
-    const OWNER_SHIFT: u32 = 48;
+    const OWNER_WORD_SHIFT: u32 = 48;
 
-    fn frame(code: usize, previous: usize, instruction: usize, owner: u64) -> Box<[u64; 10]> {
+    pub(crate) fn frame(code: usize, previous: usize, instruction: usize, owner: u64) -> Box<[u64; 10]> {
         let mut words = Box::new([0; 10]);
         words[0] = code as u64;
         words[1] = previous as u64;
         words[7] = instruction as u64;
-        words[OWNER_WORD] = owner << OWNER_SHIFT;
+        words[OWNER_WORD] = owner << OWNER_WORD_SHIFT;
         words
     }
 
-    fn address(words: &[u64]) -> usize {
+    pub(crate) fn address(words: &[u64]) -> usize {
         words.as_ptr() as usize
+    }
+
+    /// Lets `work` see the state of a thread whose chain of frames starts at `innermost`.
+    pub(crate) fn with_thread_state<T>(innermost: usize, work: impl FnOnce(Address) -> T) -> T {
+        let holder = [innermost as u64; 1];
+        let mut thread_state = [0_u64; 16];
+        thread_state[7] = address(&holder) as u64;
+        work(Address::new(address(&thread_state)).expect("aligned"))
     }
 
     /// Walks a chain that starts at `innermost`; instruction offsets tell frames apart.
     fn walked(innermost: usize, limit: usize) -> (Vec<u32>, End) {
         let layout = layout();
-        let holder = [innermost as u64; 1];
-        let mut thread_state = [0_u64; 16];
-        thread_state[7] = address(&holder) as u64;
-        let thread_state = Address::new(address(&thread_state)).expect("aligned");
-        // SAFETY: imitations of the structures that the layout describes.
-        let mut frames = unsafe { Frames::of_thread(&layout, thread_state, limit) };
-        let offsets = frames.by_ref().map(|frame| frame.instruction_offset(&layout)).collect();
-        (offsets, frames.end())
+        with_thread_state(innermost, |thread_state| {
+            // SAFETY: imitations of the structures that the layout describes.
+            let mut frames = unsafe { Frames::of_thread(&layout, thread_state, limit) };
+            let offsets = frames.by_ref().map(|frame| frame.instruction_offset(&layout)).collect();
+            (offsets, frames.end())
+        })
     }
 
     #[test]
@@ -300,7 +323,7 @@ mod tests {
         let mut circle = frame(address(&code), 0, start, 0);
         circle[1] = address(&circle[..]) as u64;
         assert_eq!(walked(address(&circle[..]), 3), (vec![0, 0, 0], End::Limit));
-        circle[OWNER_WORD] = 3 << OWNER_SHIFT;
+        circle[OWNER_WORD] = 3 << OWNER_WORD_SHIFT;
         assert_eq!(walked(address(&circle[..]), 3), (vec![], End::Limit));
     }
 }

@@ -1,11 +1,13 @@
 //! Python stacks of events, and their definitions in the trace.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use msmemscope_event::{Fact, LossReason, ProcessInfoKey, StackId, StringId};
-use msmemscope_python_stack::{Attachment, CodeDefinition, Config, Loss, PythonStacks, Sink, Status, ThreadState};
+use msmemscope_python_stack::{
+    Attachment, Captured, CodeDefinition, Config, Loss, PythonStacks, Sink, Status, ThreadState,
+};
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
 use crate::{elf, errno, losses, message, process, real, stacks, strings, thread};
@@ -21,7 +23,7 @@ static NEXT_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 static SEEN_LOADS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static THREAD: Cell<ThreadState> = const { Cell::new(ThreadState::new()) };
+    static THREAD: RefCell<ThreadState> = const { RefCell::new(ThreadState::new()) };
 }
 
 /// Writes definitions into the trace, with the time of the event that needs them.
@@ -68,10 +70,11 @@ fn take_or_look(monotonic_ns: u64, depth: u32) -> StackId {
     if !STACKS.is_attached() && !look_for_interpreter(monotonic_ns) {
         return StackId::NONE;
     }
-    // A copy, so that a signal handler may do the same in between.
-    let mut state = THREAD.get();
-    let captured = errno::preserved(|| STACKS.capture(&mut state, depth as usize, &mut Definitions { monotonic_ns }));
-    THREAD.set(state);
+    let captured = THREAD.with(|thread| match thread.try_borrow_mut() {
+        Ok(mut thread) => capture(monotonic_ns, depth, &mut thread),
+        // In a signal handler, while the thread was taking a stack.
+        Err(_) => capture(monotonic_ns, depth, &mut ThreadState::new()),
+    });
     match captured.loss {
         None => {}
         Some(Loss::Cut) if !stacks::python_is_asked_for() => {}
@@ -79,6 +82,10 @@ fn take_or_look(monotonic_ns: u64, depth: u32) -> StackId {
         Some(Loss::Unreadable | Loss::NotDefined) => miss(),
     }
     captured.stack
+}
+
+fn capture(monotonic_ns: u64, depth: u32, thread: &mut ThreadState) -> Captured {
+    errno::preserved(|| STACKS.capture(thread, depth as usize, &mut Definitions { monotonic_ns }))
 }
 
 /// Version of the interpreter, if one was found.
