@@ -24,7 +24,7 @@ PROGRAM = """
                 framework.free(labelled(number % 7))
             framework.mark(f"mark {number % 5}")
             msmemscope.step()
-            if number % 100 == 0:
+            if number % 10 == 0:
                 msmemscope.stop(finish=False)
                 msmemscope.config(events="alloc,free,launch,access,traceback", call_stack="python:10,c:5")
                 msmemscope.start()

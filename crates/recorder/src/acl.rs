@@ -49,11 +49,8 @@ fn record_system(event: SystemEvent, device: Device, result: i32) {
 /// Hooks functions that some runtimes lack, in all libraries that use them, once they are seen.
 #[cold]
 fn redirect_optional_functions() {
-    for hook in lookup::HOOKS.iter().filter(|hook| !hook.is_exported) {
-        if hook.real.address().is_some() {
-            import_tables::redirect(hook.real.name(), hook.replacement.cast());
-        }
-    }
+    let optional = lookup::HOOKS.iter().filter(|hook| !hook.is_exported);
+    import_tables::redirect(&optional.filter_map(lookup::Hook::redirection).collect::<Vec<_>>());
 }
 
 /// Hook of `aclInit`.

@@ -14,6 +14,7 @@ use msmemscope_event::{
 };
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
+use crate::import_tables::Redirection;
 use crate::{
     acl, block_observer, errno, import_tables, lookup, losses, process, settings, sources, state, strings, thread,
 };
@@ -310,11 +311,11 @@ unsafe extern "C" fn message(severity: u32, text: Region) {
 
 unsafe extern "C" fn patch_imports() -> u64 {
     guarded(0, || {
-        let known = lookup::HOOKS.iter().filter(|hook| hook.real.address().is_some());
-        let changed: usize = known.map(|hook| import_tables::redirect(hook.real.name(), hook.replacement.cast())).sum();
         // Libraries that look functions up by name have the C library's `dlsym`, which comes before ours.
         let dlsym = lookup::dlsym as unsafe extern "C" fn();
-        (changed + import_tables::redirect(c"dlsym", dlsym as *const c_void)) as u64
+        let mut redirections = vec![Redirection { name: c"dlsym", replacement: dlsym as *const c_void }];
+        redirections.extend(lookup::HOOKS.iter().filter_map(lookup::Hook::redirection));
+        import_tables::redirect(&redirections) as u64
     })
 }
 
@@ -326,7 +327,7 @@ unsafe extern "C" fn redirect_import(name: Region, replacement: *const c_void) -
     guarded(0, || {
         // SAFETY: lent for this call.
         match CString::new(unsafe { name.bytes() }) {
-            Ok(name) => import_tables::redirect(&name, replacement) as u64,
+            Ok(name) => import_tables::redirect(&[Redirection { name: &name, replacement }]) as u64,
             Err(_) => 0,
         }
     })

@@ -4,9 +4,13 @@
 //! one was loaded. Slots are written atomically. Pages that the loader made read-only are opened for
 //! the write and closed again; pages that it is still going to close belong to a library that is
 //! being loaded at this moment and are left to the next call.
+//!
+//! Frameworks have hundreds of thousands of imports. All names are looked for in one pass, and in none
+//! if no library was loaded since the last.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::ops::{ControlFlow, Range};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::elf::{self, Module};
@@ -19,43 +23,126 @@ const ADDRESS_RELOCATIONS: [u32; 3] = [257, 1025, 1026];
 
 const PAGE_BYTES: usize = 4096;
 
-/// Makes every loaded library but our own call `replacement` when it means `name`. Returns how many
-/// slots were changed.
-pub fn redirect(name: &CStr, replacement: *const c_void) -> usize {
+/// A name and what is called instead.
+#[derive(Clone, Copy)]
+pub struct Redirection<'a> {
+    /// As it is imported.
+    pub name: &'a CStr,
+    /// Address of the function.
+    pub replacement: *const c_void,
+}
+
+/// A redirection that is complete as long as no further library is loaded.
+struct Settled {
+    name: CString,
+    replacement: usize,
+    loads: u64,
+}
+
+static SETTLED: Mutex<Vec<Settled>> = Mutex::new(Vec::new());
+
+/// Makes every loaded library but our own call the replacements when it means the names. Returns how
+/// many slots were changed.
+pub fn redirect(redirections: &[Redirection<'_>]) -> usize {
     errno::preserved(|| {
-        let read_only = read_only_ranges();
-        let mut changed = 0;
+        let loads = elf::load_count();
+        // Only the thread that has forked goes on in a child: it cannot wait for others.
+        let mut settled = SETTLED.try_lock().ok();
+        let is_open = |redirection: &&Redirection<'_>| {
+            !settled.iter().flat_map(|settled| settled.iter()).any(|settled| settled.holds(redirection, loads))
+        };
+        let open: Vec<_> = redirections.iter().filter(is_open).copied().collect();
+        if open.is_empty() {
+            return 0;
+        }
+        let pass = Pass::new(&open);
+        let (mut changed, mut is_complete) = (0, true);
         elf::for_each_module(|module| {
             if !real::is_own(module) {
-                changed += redirect_module(module, name, replacement as usize, &read_only);
+                let (in_module, complete) = pass.redirect_module(module);
+                changed += in_module;
+                is_complete &= complete;
             }
             ControlFlow::Continue(())
         });
+        if let (Some(settled), true) = (&mut settled, is_complete) {
+            open.iter().for_each(|redirection| redirection.note(settled, loads));
+        }
         changed
     })
 }
 
-fn redirect_module(module: &Module<'_>, name: &CStr, replacement: usize, read_only: &[Range<usize>]) -> usize {
-    let closed_by_loader = module.read_only_after_relocation();
-    let mut changed = 0;
-    for relocation in module.relocations() {
-        let imports = ADDRESS_RELOCATIONS.contains(&relocation.kind()) && relocation.symbol_index() != 0;
-        if !imports || module.symbol_name(relocation.symbol_index()) != name {
-            continue;
-        }
-        let slot = module.load_address + relocation.offset as usize;
-        let is_closed = read_only.iter().any(|range| range.contains(&slot));
-        let will_be_closed = closed_by_loader.is_some_and(|(start, length)| (start..start + length).contains(&slot));
-        if will_be_closed && !is_closed {
-            continue;
-        }
-        // SAFETY: the relocation says that an address is stored here.
-        let slot = unsafe { &*(slot as *const AtomicUsize) };
-        if slot.load(Ordering::Relaxed) != replacement && write(slot, replacement, is_closed) {
-            changed += 1;
+impl Settled {
+    fn holds(&self, redirection: &Redirection<'_>, loads: u64) -> bool {
+        self.loads == loads && self.replacement == redirection.replacement as usize && *self.name == *redirection.name
+    }
+}
+
+impl Redirection<'_> {
+    fn note(&self, settled: &mut Vec<Settled>, loads: u64) {
+        let replacement = self.replacement as usize;
+        match settled.iter_mut().find(|settled| *settled.name == *self.name) {
+            Some(known) => (known.replacement, known.loads) = (replacement, loads),
+            None => settled.push(Settled { name: self.name.into(), replacement, loads }),
         }
     }
-    changed
+}
+
+/// One pass over all import tables.
+struct Pass<'a> {
+    redirections: &'a [Redirection<'a>],
+    /// Whether a name begins with this byte.
+    begins: [bool; 256],
+    read_only: Vec<Range<usize>>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(redirections: &'a [Redirection<'a>]) -> Self {
+        let mut begins = [false; 256];
+        for redirection in redirections {
+            begins[usize::from(redirection.name.to_bytes_with_nul()[0])] = true;
+        }
+        Self { redirections, begins, read_only: read_only_ranges() }
+    }
+
+    fn replacement_of(&self, name: &CStr) -> Option<usize> {
+        // SAFETY: even an empty text has the zero at its end.
+        let first = unsafe { *name.as_ptr() } as u8;
+        if !self.begins[usize::from(first)] {
+            return None;
+        }
+        self.redirections.iter().find(|known| known.name == name).map(|known| known.replacement as usize)
+    }
+
+    /// How many slots were changed, and whether none was left out.
+    fn redirect_module(&self, module: &Module<'_>) -> (usize, bool) {
+        let closed_by_loader = module.read_only_after_relocation();
+        let (mut changed, mut is_complete) = (0, true);
+        for relocation in module.relocations() {
+            if !ADDRESS_RELOCATIONS.contains(&relocation.kind()) || relocation.symbol_index() == 0 {
+                continue;
+            }
+            let Some(replacement) = self.replacement_of(module.symbol_name(relocation.symbol_index())) else {
+                continue;
+            };
+            let slot = module.load_address + relocation.offset as usize;
+            let is_closed = self.read_only.iter().any(|range| range.contains(&slot));
+            let will_be_closed =
+                closed_by_loader.is_some_and(|(start, length)| (start..start + length).contains(&slot));
+            if will_be_closed && !is_closed {
+                is_complete = false;
+                continue;
+            }
+            // SAFETY: the relocation says that an address is stored here.
+            let slot = unsafe { &*(slot as *const AtomicUsize) };
+            if slot.load(Ordering::Relaxed) != replacement {
+                let is_written = write(slot, replacement, is_closed);
+                changed += usize::from(is_written);
+                is_complete &= is_written;
+            }
+        }
+        (changed, is_complete)
+    }
 }
 
 /// Stores a value in a slot whose page may be read-only.
@@ -111,14 +198,14 @@ mod tests {
 
     #[test]
     fn nothing_is_changed_for_unknown_names() {
-        assert_eq!(redirect(c"no_such_function_anywhere", std::ptr::null()), 0);
+        assert_eq!(redirect(&[Redirection { name: c"no_such_function_anywhere", replacement: std::ptr::null() }]), 0);
     }
 
     // The test program is `is_own` here, so its own imports stay; the C library does not import this
     // name either, and the call below must reach the real function.
     #[test]
     fn own_imports_are_left_alone() {
-        let changed = redirect(c"getppid", counting_getppid as *const c_void);
+        let changed = redirect(&[Redirection { name: c"getppid", replacement: counting_getppid as *const c_void }]);
         // SAFETY: always succeeds.
         let parent = unsafe { libc::getppid() };
         assert_ne!(parent, 77);

@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use crate::import_tables::Redirection;
 use crate::real::{self, RealFunction};
 use crate::{acl, elf, hal};
 
@@ -47,6 +48,14 @@ pub static HOOKS: &[Hook] = hooks! {
     acl::HOST_UNREGISTER, acl::host_unregister, true;
     acl::HOST_REGISTER_V2, acl::host_register_v2, false;
 };
+
+impl Hook {
+    /// What libraries that import the function call instead, if there is such a function.
+    pub fn redirection(&self) -> Option<Redirection<'static>> {
+        let replacement = self.replacement.cast();
+        self.real.address().map(|_| Redirection { name: self.real.name(), replacement })
+    }
+}
 
 fn hook_for(name: &CStr) -> Option<&'static Hook> {
     HOOKS.iter().find(|hook| hook.real.name() == name)

@@ -1,16 +1,19 @@
 //! The settings of this launch, read from the environment when the library is loaded.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use msmemscope_config::{CollectMode, RECORDING_VARIABLE, Recording, Settings, Variant};
 use msmemscope_event::RecordingState;
 
 use crate::{clock, stacks};
 
-/// The settings in force. Replaced ones stay where they are: somebody may be reading them.
+/// The settings in force.
 static RECORDING: AtomicPtr<Recording> = AtomicPtr::new(std::ptr::null_mut());
+/// All that ever were. They stay where they are, because somebody may be reading them; jobs that go back and forth
+/// between a few get the same ones again.
+static EARLIER: Mutex<Vec<&'static Recording>> = Mutex::new(Vec::new());
 static ERROR: OnceLock<String> = OnceLock::new();
 
 /// Reads the settings. Without any, what is alive is noted from the first event on and the rest
@@ -52,7 +55,23 @@ fn unsupervised() -> Recording {
 /// Puts settings in force.
 pub fn replace(recording: Recording) {
     stacks::configure(&recording.settings);
-    RECORDING.store(Box::into_raw(Box::new(recording)), Ordering::Release);
+    RECORDING.store(std::ptr::from_ref(kept(recording)).cast_mut(), Ordering::Release);
+}
+
+/// Keeps settings for good, once.
+fn kept(recording: Recording) -> &'static Recording {
+    // Only the thread that has forked goes on in a child: it cannot wait for others.
+    let mut earlier = EARLIER.try_lock().ok();
+    match earlier.iter().flat_map(|earlier| earlier.iter()).find(|earlier| ***earlier == recording) {
+        Some(same) => same,
+        None => {
+            let recording = &*Box::leak(Box::new(recording));
+            if let Some(earlier) = &mut earlier {
+                earlier.push(recording);
+            }
+            recording
+        }
+    }
 }
 
 /// The settings.
@@ -90,5 +109,20 @@ pub fn output_directory() -> PathBuf {
     match std::env::current_dir() {
         Ok(current) => settings.absolute_output(&current),
         Err(_) => settings.output.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_settings_are_kept_once() {
+        let first = kept(unsupervised());
+        let mut other = first.clone();
+        other.run_id = 7;
+        let other = kept(other);
+        assert!(!std::ptr::eq(first, other));
+        assert!(std::ptr::eq(first, kept(first.clone())) && std::ptr::eq(other, kept(other.clone())));
     }
 }
