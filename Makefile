@@ -82,7 +82,7 @@ torch-venv:
 test-torch: python standin torch-venv
 	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal tests/torch
 
-test-versions: build standin
+test-versions: build python standin
 	scripts/test-python-versions
 	scripts/test-torch-versions
 

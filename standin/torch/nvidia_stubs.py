@@ -20,6 +20,8 @@ from dynamic_symbols import imported_symbols, needed_libraries, readelf
 NVIDIA_LIBRARY = re.compile(r"^lib(cu|nv|nccl)")
 # Symbols without a version that belong to one of those libraries.
 NVIDIA_SYMBOL = re.compile(r"^(cu[A-Zdbfrspt]|nccl|nvshmem|nvtx|nvml|nvJitLink|cupti)")
+# Functions that hand out a text through their second argument; others return it.
+TEXT_ARGUMENT = re.compile(r"^(cuGetError|cuptiGet\w*String)")
 NO_DEVICE = 100
 
 
@@ -41,7 +43,9 @@ def build_stub(directory, library, symbols):
     versions = []
     for version, names in sorted(symbols.items()):
         for name in sorted(names):
-            if name.endswith(("String", "ErrorName", "get_error_string")):
+            if TEXT_ARGUMENT.match(name):
+                source.append(f"int {name}(int code, const char **out) {{ *out = text(); return 0; }}")
+            elif name.endswith(("String", "ErrorName", "get_error_string")):
                 source.append(f"const char *{name}(void) {{ return text(); }}")
             else:
                 source.append(f"int {name}(void) {{ return {NO_DEVICE}; }}")

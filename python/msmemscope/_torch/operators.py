@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from .. import _internal, _messages
+from . import subclasses
 from .watching import Watching
 
 
@@ -179,6 +180,7 @@ class _Operators:
             self._leave_new_threads()
         for mode in self._modes:
             mode.watch(watching)
+        subclasses.follow(is_wanted)
         if is_wanted:
             self._enter()
         else:
