@@ -284,16 +284,18 @@ pub fn nonzero(input: &Tensor) -> Vec<Vec<i64>> {
 
 /// The lower or upper triangle of every matrix.
 pub fn triangle(input: &Tensor, diagonal: i64, upper: bool, output: &Tensor) {
-    let mut values = input.read::<f64>();
-    let columns = input.shape[input.rank() - 1];
-    let rows = input.shape[input.rank() - 2];
-    for (number, value) in values.iter_mut().enumerate() {
-        let distance = (number % columns) as i64 - (number / columns % rows) as i64;
-        if (upper && distance < diagonal) || (!upper && distance > diagonal) {
-            *value = 0.0;
+    let (columns, row_dimension) = (input.shape[input.rank() - 1], input.rank() - 2);
+    // Row by row: masks of attention have millions of elements.
+    for row in 0..input.shape[row_dimension] {
+        let mut values = input.narrowed(row_dimension, row, 1).read::<f64>();
+        for (number, value) in values.iter_mut().enumerate() {
+            let distance = (number % columns) as i64 - row as i64;
+            if (upper && distance < diagonal) || (!upper && distance > diagonal) {
+                *value = 0.0;
+            }
         }
+        output.narrowed(row_dimension, row, 1).write(&values);
     }
-    output.write(&values);
 }
 
 /// `output` = `input` with every element read from the place that `source` says.

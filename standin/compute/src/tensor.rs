@@ -180,6 +180,9 @@ pub struct Tensor {
 // orders conflicting accesses by streams and events, as on a card.
 unsafe impl Send for Tensor {}
 
+/// Elements.
+const FILLED_AT_ONCE: usize = 4096;
+
 impl Tensor {
     /// A view of the memory at `data`, starting `offset` elements behind it.
     ///
@@ -331,8 +334,20 @@ impl Tensor {
     /// Sets all elements to one value.
     pub fn fill(&self, value: Scalar) {
         match value {
-            Scalar::Float(value) => self.write(&vec![value; self.len()]),
-            Scalar::Integer(value) => self.write(&vec![value; self.len()]),
+            Scalar::Float(value) => self.fill_with(value),
+            Scalar::Integer(value) => self.fill_with(value),
+        }
+    }
+
+    /// Part by part, so that nothing as large as the tensor is needed beside it.
+    fn fill_with<V: Value>(&self, value: V) {
+        let Some((dimension, length)) = self.shape.iter().copied().enumerate().max_by_key(|(_, length)| *length) else {
+            return self.write(&[value]);
+        };
+        let part_length = (FILLED_AT_ONCE / (self.len() / length.max(1)).max(1)).clamp(1, length.max(1));
+        for start in (0..length).step_by(part_length) {
+            let part = self.narrowed(dimension, start, part_length.min(length - start));
+            part.write(&vec![value; part.len()]);
         }
     }
 
@@ -452,6 +467,17 @@ mod tests {
         assert_eq!(boolean.read::<i64>(), [1, 0]);
         boolean.fill(Scalar::Integer(7));
         assert_eq!(memory[..2], [1, 1]);
+    }
+
+    #[test]
+    fn tensors_of_all_shapes_are_filled() {
+        for shape in
+            [vec![], vec![1], vec![9000], vec![3, 5000], vec![5000, 3], vec![70, 2, 90], vec![0], vec![4, 0, 7]]
+        {
+            let mut values = vec![0.0_f32; shape.iter().product()];
+            Tensor::dense(&mut values, &shape).fill(Scalar::Integer(3));
+            assert!(values.iter().all(|value| *value == 3.0), "{shape:?}");
+        }
     }
 
     #[test]
