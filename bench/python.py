@@ -2,7 +2,7 @@
 """`make bench`, the Python package: what frames, operators, accesses and the call trace cost.
 
 Every figure is the fastest of interleaved rounds: each round measures every variant once, in the same process
-where that is possible. The work is the same every time, so whatever else the machine does can only add. Times
+where that is possible, and there are several such processes. The work is the same every time, so whatever else the machine does can only add. Times
 are processor time. Writes docs/benchmarks-python.md. The measurements with PyTorch need `make torch-venv` and are left out without it.
 """
 
@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def nested(innermost):
 
 
 def measure_frames(rounds):
-    """Nanoseconds that Python frames add to an event: by default (allocations only) and with twenty (frees too)."""
+    """Nanoseconds of an allocation and a free, with frames of neither, of the allocation (the default) or of both."""
     import ctypes
 
     import msmemscope
@@ -86,7 +87,16 @@ def measure_frames(rounds):
     runtime.aclrtSetDevice(0)
     pairs = compiled("pairs", NATIVE_PAIRS).pairs
     count = 10000
-    work = nested(lambda: pairs(runtime.aclrtMallocAlign32, runtime.aclrtFree, ctypes.c_long(count)))
+    functions = runtime.aclrtMallocAlign32, runtime.aclrtFree
+    one = ctypes.c_long(1)
+
+    def on_changing_lines():
+        for _ in range(count // 2):
+            pairs(*functions, one)
+            pairs(*functions, one)
+
+    same_line = nested(lambda: pairs(*functions, ctypes.c_long(count)))
+    changing_lines = nested(on_changing_lines)
 
     def use(call_stack, default_frames):
         def start():
@@ -100,9 +110,11 @@ def measure_frames(rounds):
         msmemscope.stop(finish=False)
 
     variants = {
-        "no frames": (use("", 0), work, stop),
-        "default": (use("", 16), work, stop),
-        "python:20": (use("python:20", 16), work, stop),
+        "no frames": (use("", 0), same_line, stop),
+        "default": (use("", 16), same_line, stop),
+        "python:20": (use("python:20", 16), same_line, stop),
+        "no frames, changing lines": (use("", 0), changing_lines, stop),
+        "default, changing lines": (use("", 16), changing_lines, stop),
     }
     return {name: value / count * 1e9 for name, value in rounds_of(variants, rounds).items()}
 
@@ -176,8 +188,21 @@ def measure_operators(rounds):
     return {name: value / calls * 1e9 for name, value in rounds_of(variants, rounds).items()}
 
 
-def measure_steps(rounds):
-    """Processor seconds of one training step of the GPT example, all threads, as it is run from outside."""
+#: Threads of torch_npu that look again and again whether there is something to do: their time is that of the clock.
+LOOKING_THREADS = ("release_thread", "acl_thread")
+
+
+def seconds_of_threads():
+    """Processor seconds of all threads that work."""
+    total_ns = 0
+    for thread in Path("/proc/self/task").iterdir():
+        if (thread / "comm").read_text().strip() not in LOOKING_THREADS:
+            total_ns += int((thread / "schedstat").read_text().split()[0])
+    return total_ns / 1e9
+
+
+def serve_steps(_rounds):
+    """One training step of the GPT example for every line that is read, and the processor seconds it took."""
     sys.path.insert(0, str(ROOT / "examples"))
     import torch
     from common import TEXT, encode, prepare
@@ -188,62 +213,128 @@ def measure_steps(rounds):
     model = Transformer(letters).to("npu")
     windows = torch.stack([numbers[start : start + 65] for start in range(0, 512, 64)]).to("npu")
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    seconds = []
-    for _ in range(rounds):
-        begin = time.process_time()
+
+    def step():
         predicted = model(windows[:, :-1])
         loss = torch.nn.functional.cross_entropy(predicted.flatten(0, 1), windows[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         loss.item()
-        seconds.append(time.process_time() - begin)
-    # The least disturbed step: threads of the framework that wait and look add what the machine is late.
-    return {"step": min(seconds[2:])}
+
+    step()
+    step()
+    print("READY", os.getpid(), flush=True)
+    for _ in sys.stdin:
+        begin = seconds_of_threads()
+        step()
+        print("STEP", seconds_of_threads() - begin, flush=True)
 
 
 MEASUREMENTS = {
     "frames": measure_frames,
     "trace": measure_trace,
     "operators": measure_operators,
-    "steps": measure_steps,
+    "steps": serve_steps,
 }
 
 
-def in_process(name, rounds, python=sys.executable, front=()):
-    """Runs one measurement in a process of its own, on the stand-in device."""
+def command_and_environment(name, rounds, python, front):
+    """How one measurement is started in a process of its own, on the stand-in device."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "python"), str(STANDIN / "python"))),
+        "LD_LIBRARY_PATH": str(STANDIN / "lib64"),
+        "ASCEND_HOME_PATH": str(STANDIN),
+        "ASCEND_OPP_PATH": str(STANDIN / "opp"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [*front, python, __file__, "--measure", name, "--rounds", str(rounds)]
+    return {"args": list(map(str, command)), "env": environment, "text": True}
+
+
+def in_process(name, rounds, python=sys.executable):
+    """Runs one measurement in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(ROOT / "python"), str(STANDIN / "python"))),
-            "LD_LIBRARY_PATH": str(STANDIN / "lib64"),
-            "ASCEND_HOME_PATH": str(STANDIN),
-            "ASCEND_OPP_PATH": str(STANDIN / "opp"),
-            "OMP_NUM_THREADS": "1",
-        }
-        command = [*front, python, __file__, "--measure", name, "--rounds", str(rounds)]
-        result = subprocess.run(
-            list(map(str, command)), cwd=directory, env=environment, capture_output=True, text=True
-        )
+        started = command_and_environment(name, rounds, python, ())
+        result = subprocess.run(**started, cwd=directory, capture_output=True)
     if result.returncode != 0:
         sys.exit(f"failed: {name}\n{result.stdout}{result.stderr}")
     return json.loads(result.stdout.rpartition("RESULT ")[2])
 
 
-def steps_with_and_without(rounds):
-    """Milliseconds of a training step, alone and recorded, and how much longer the recorded one is, in percent.
+PROCESSES = 3
 
-    Processes differ from one another by more than recording costs, so they run in pairs that take turns.
+
+def in_processes(name, rounds, python=sys.executable):
+    """The fastest of all rounds in several processes: one may be disturbed as long as it lives."""
+    measured = [in_process(name, max(rounds // PROCESSES, 3), python) for _ in range(PROCESSES)]
+    return {variant: min(values[variant] for values in measured) for variant in measured[0]}
+
+
+class Trainer:
+    """A process that trains, one step at a time, and is stopped in between."""
+
+    def __init__(self, directory, front):
+        started = command_and_environment("steps", 0, TORCH_PYTHON, front)
+        self._process = subprocess.Popen(
+            **started, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self._process_id = int(self._answer("READY"))
+        os.kill(self._process_id, signal.SIGSTOP)
+
+    def _answer(self, word):
+        for line in self._process.stdout:
+            if line.startswith(word):
+                return line.split()[1]
+        sys.exit(f"failed: a training process ended with status {self._process.wait()}")
+
+    def step(self):
+        """Processor seconds of one step."""
+        os.kill(self._process_id, signal.SIGCONT)
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        seconds = float(self._answer("STEP"))
+        os.kill(self._process_id, signal.SIGSTOP)
+        return seconds
+
+    def end(self):
+        """Lets it end, and the launcher, which stops when its child does."""
+        for process_id in {self._process_id, self._process.pid}:
+            os.kill(process_id, signal.SIGCONT)
+        self._process.communicate()
+
+
+STEPS_PER_PAIR = 12
+
+
+def steps_with_and_without(pairs):
+    """Milliseconds of a training step, alone and recorded, and by how many percent recording makes it longer.
+
+    Others on the machine disturb more than recording costs, so two processes take turns step by step; and no two
+    processes are the same, so there are several pairs. All figures are medians over the pairs.
     """
-    variants = {"alone": (), "recorded": (PROGRAM, "--events=alloc,free", "--log-level=error", "--")}
-    values = {name: [] for name in variants}
-    for number in range(rounds):
-        for name, front in list(variants.items())[:: 1 if number % 2 == 0 else -1]:
-            values[name].append(in_process("steps", 20, TORCH_PYTHON, front)["step"] * 1e3)
+    fronts = {"alone": (), "recorded": (PROGRAM, "--events=alloc,free", "--log-level=error", "--")}
+    fastest = {name: [] for name in fronts}
+    for _ in range(pairs):
+        with tempfile.TemporaryDirectory() as directory:
+            trainers = {name: Trainer(directory, front) for name, front in fronts.items()}
+            seconds = {name: [] for name in fronts}
+            for _ in range(STEPS_PER_PAIR):
+                for name, trainer in trainers.items():
+                    seconds[name].append(trainer.step())
+            for name, trainer in trainers.items():
+                trainer.end()
+                fastest[name].append(min(seconds[name]) * 1e3)
     slower = statistics.median(
-        (recorded / alone - 1) * 100 for alone, recorded in zip(values["alone"], values["recorded"])
+        (recorded / alone - 1) * 100 for alone, recorded in zip(fastest["alone"], fastest["recorded"])
     )
-    return {name: statistics.median(measured) for name, measured in values.items()}, slower
+    return {name: statistics.median(values) for name, values in fastest.items()}, slower
+
+
+def pairs_of(rounds):
+    """How many pairs of processes train."""
+    return max(rounds * 2 // 3, 3)
 
 
 def row(what, cost, limit, unit):
@@ -255,13 +346,20 @@ def write(frames, trace, operators, steps, slower, rounds):
     """The report."""
     text = (
         "# What the Python package costs\n\nWritten by `make bench` (bench/python.py). The fastest of "
-        f"{rounds} interleaved rounds on {platform.machine()} with {os.cpu_count()} cores, CPython "
+        f"{rounds} interleaved rounds in {PROCESSES} processes on {platform.machine()} with {os.cpu_count()} cores, CPython "
         f"{platform.python_version()}; the device is the stand-in. Times are processor time; a cost is the "
-        "difference to the variant without it. Steps of training are medians over processes with and without the "
-        "recorder that take turns.\n\n| what | cost | wanted at most | |\n|---|---|---|---|\n"
+        "difference to the variant without it. Training steps are those of processes with and without the recorder "
+        f"that take turns step by step: the median over {pairs_of(rounds)} pairs.\n\n"
+        "| what | cost | wanted at most | |\n|---|---|---|---|\n"
     )
     base = frames["no frames"]
     text += row("Python frames by default, per allocation", frames["default"] - base, 150, "ns")
+    text += row(
+        "the same, with allocations from changing lines",
+        frames["default, changing lines"] - frames["no frames, changing lines"],
+        150,
+        "ns",
+    )
     text += row("Python frames, `python:20`, per allocation or free", (frames["python:20"] - base) / 2, 400, "ns")
     text += row(
         "Python trace, per call, relative to an empty C profile function",
@@ -281,7 +379,7 @@ def write(frames, trace, operators, steps, slower, rounds):
         text += row("training step of examples/gpt.py with `--events=alloc,free`", slower, 2, "%")
     text += "\n## As measured\n\n| measurement | variant | time |\n|---|---|---|\n"
     for title, values, unit in (
-        ("allocation and free, thirty calls deep, frees with frames only in the last", frames, "ns"),
+        ("allocation and free, thirty calls deep", frames, "ns"),
         ("Python call", trace, "ns"),
         ("`tensor.add_(other)` on the CPU: one operator, three accesses", operators or {}, "ns"),
         ("training step", steps or {}, "ms"),
@@ -300,12 +398,12 @@ def main():
     if arguments.measure:
         print("RESULT", json.dumps(MEASUREMENTS[arguments.measure](arguments.rounds)))
         return
-    frames = in_process("frames", arguments.rounds)
-    trace = in_process("trace", arguments.rounds)
+    frames = in_processes("frames", arguments.rounds)
+    trace = in_processes("trace", arguments.rounds)
     operators = steps = slower = None
     if TORCH_PYTHON.exists():
-        operators = in_process("operators", arguments.rounds, TORCH_PYTHON)
-        steps, slower = steps_with_and_without(max(arguments.rounds // 4, 3))
+        operators = in_processes("operators", arguments.rounds, TORCH_PYTHON)
+        steps, slower = steps_with_and_without(pairs_of(arguments.rounds))
     else:
         print("without target/torch-venv the measurements with PyTorch are left out", file=sys.stderr)
     write(frames, trace, operators, steps, slower, arguments.rounds)
