@@ -1,12 +1,6 @@
 """The Python trace: calls of all threads, named regions, exceptions."""
 
-import os
 import sys
-from pathlib import Path
-
-import pytest
-
-VERSIONS = sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python3")) if os.environ.get("ALL_PYTHONS") else []
 
 
 def names(run):
@@ -185,34 +179,3 @@ def test_a_second_profiler_is_left_alone(run):
     """)
     if sys.version_info < (3, 12):
         assert "another profiler is active" in one.stderr
-
-
-@pytest.mark.parametrize("python", VERSIONS, ids=lambda path: path.parts[-3])
-def test_other_interpreters(run, python):
-    version = tuple(int(part) for part in python.parts[-3].split(".")[:2])
-    if version < (3, 9):
-        pytest.skip("not supported")
-    one = run(
-        """
-        import threading
-        import msmemscope
-        msmemscope.config(output="out")
-        def inner(values):
-            return sorted(values)
-        def outer():
-            return inner([3, 1, 2])
-        msmemscope.tracer.start()
-        outer()
-        thread = threading.Thread(target=outer)
-        thread.start()
-        thread.join()
-        try:
-            int("x")
-        except ValueError:
-            pass
-        msmemscope.tracer.stop()
-        """,
-        python=str(python),
-    )
-    for name, count in {"outer": 2, "inner": 2, "builtins.sorted": 2}.items():
-        assert names(one).count(name) == count
