@@ -198,7 +198,31 @@ mod tests {
 
     #[test]
     fn nothing_is_changed_for_unknown_names() {
-        assert_eq!(redirect(&[Redirection { name: c"no_such_function_anywhere", replacement: std::ptr::null() }]), 0);
+        let nothing = Redirection { name: c"no_such_function_anywhere", replacement: std::ptr::null() };
+        assert_eq!(redirect(&[nothing]), 0);
+    }
+
+    #[test]
+    fn tables_are_looked_at_again_once_a_library_was_loaded() {
+        let redirection = Redirection { name: c"another_unknown_function", replacement: std::ptr::null() };
+        let is_settled = || {
+            let settled = SETTLED.lock().expect("not poisoned");
+            settled.iter().any(|settled| settled.holds(&redirection, elf::load_count()))
+        };
+        // Other tests load libraries, too, and look at tables.
+        let becomes_settled = || {
+            (0..1000).any(|_| {
+                redirect(&[redirection]);
+                std::thread::yield_now();
+                is_settled()
+            })
+        };
+        assert!(!is_settled());
+        assert!(becomes_settled());
+        // SAFETY: a small library of glibc that nobody else uses here.
+        assert!(!unsafe { libc::dlopen(c"libBrokenLocale.so.1".as_ptr(), libc::RTLD_NOW) }.is_null());
+        assert!(!is_settled());
+        assert!(becomes_settled());
     }
 
     // The test program is `is_own` here, so its own imports stay; the C library does not import this
