@@ -6,6 +6,7 @@ known, and only after a trial operator was seen. Elsewhere :mod:`.operators` doe
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import torch
@@ -21,7 +22,11 @@ def follow(is_wanted: bool) -> bool:
     if not is_wanted:
         _internal.ignore_operators()
         return False
-    return _is_known_release() and _internal.observe_operators(_composites(), _trial)
+    if not _is_known_release():
+        return False
+    # Operators come with modules and libraries; asking for each of thousands takes longer than many a step.
+    composites = _composites("torch_npu" in sys.modules, len(sys.modules), len(torch.ops.loaded_libraries))
+    return _internal.observe_operators(composites, _trial)
 
 
 def _is_known_release() -> bool:
@@ -36,13 +41,15 @@ def _trial() -> None:
     torch.empty(0, device="cpu")
 
 
-def _composites() -> set[str]:
+@functools.lru_cache(maxsize=1)
+def _composites(has_npu: bool, _modules: int, _libraries: int) -> set[str]:
     """Operators that consist of calls of others and are not run by the backend itself.
 
     The backend has no function for them, or it puts calls of others in place where gradients are
-    recorded, instead of the formula that PyTorch has.
+    recorded, instead of the formula that PyTorch has. The numbers of loaded modules and libraries tell
+    whether operators may have come since the last time.
     """
-    backend = "PrivateUse1" if "torch_npu" in sys.modules else "CPU"
+    backend = "PrivateUse1" if has_npu else "CPU"
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return {
         name
