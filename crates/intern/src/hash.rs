@@ -25,6 +25,9 @@ pub struct Mixture {
 }
 
 impl Mixture {
+    /// Of nothing.
+    pub const NONE: Self = Self { first: 0, second: 0 };
+
     /// Mixes four words.
     #[inline(always)]
     pub fn of(words: [u64; 4]) -> Self {
@@ -32,11 +35,6 @@ impl Mixture {
         let back = folded_product(words[2] ^ 0x8ebc_6af0_9c88_c6e3, words[3] ^ 0x5899_65cc_7537_4cc3);
         Self { first: front ^ back.rotate_left(23), second: front.rotate_left(41) ^ back }
     }
-}
-
-impl Mixture {
-    /// Of nothing.
-    pub const NONE: Self = Self { first: 0, second: 0 };
 }
 
 const FACTORS: Mixture = Mixture { first: 0xbf58_476d_1ce4_e5b9, second: 0x94d0_49bb_1331_11eb };

@@ -5,7 +5,8 @@ use msmemscope_event::{Device, Fact, LossReason, Pool, RecordingState, StringId}
 
 use crate::support::{Lab, RECORDER, appearance, library, run};
 
-/// Runs a test of this program, marked as ignored, as the guest of a recorder.
+/// Runs a test of this program as the guest of a recorder, in a process of its own. Such tests are marked as
+/// ignored, because without that process they would fail; the tests that call this function run them.
 fn run_guest(lab: &Lab, test: &str, prepare: impl Fn(&mut std::process::Command)) {
     let mut command = lab.plain(&std::env::current_exe().expect("this program"));
     command.args([test, "--exact", "--ignored", "--test-threads=1", "--nocapture"]);
@@ -16,7 +17,7 @@ fn run_guest(lab: &Lab, test: &str, prepare: impl Fn(&mut std::process::Command)
 }
 
 #[test]
-#[ignore = "runs inside a recorded process"]
+#[ignore = "the guest of the test below, which runs it in a recorded process"]
 fn guest_records_everything() {
     let recorder = Recorder::find().expect("a recorder");
     assert_eq!(recorder.state(), RecordingState::On);
@@ -171,7 +172,7 @@ fn nobody_waits_for_the_job_so_it_finishes_itself() {
 }
 
 #[test]
-#[ignore = "runs in a process without preloaded recorder"]
+#[ignore = "the guest of the test below, which runs it in a process without preloaded recorder"]
 fn guest_loads_the_recorder_late() {
     let path = |name: &str| {
         let path = std::env::var_os(name).expect("a path").into_encoded_bytes();
