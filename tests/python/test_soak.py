@@ -40,9 +40,9 @@ PROGRAM = """
             mapped = sum("recording.trace" in line for line in maps)
         return resident, sys.getallocatedblocks(), len(gc.get_objects()), mapped, threading.active_count()
 
-    work(1000)
+    work(2000)
     before = measured()
-    work(6000)
+    work(20000)
     after = measured()
     msmemscope.stop(finish=False)
     print("measured", *(later - earlier for earlier, later in zip(before, after)))
@@ -55,7 +55,9 @@ def test_no_growth(run):
     resident_kib, blocks, objects, mapped, threads = (int(number) for number in line.split()[1:])
     (trace,) = result.files("recording.trace")
     assert trace.stat().st_size > 1 << 20, "a lot was recorded"
-    assert resident_kib < 512
+    # Arenas of the allocator take and give back up to 600 KiB, however long the program runs; a single word kept
+    # per event, or a hundred bytes per round, would be more than two megabytes.
+    assert resident_kib < 1024
     # Caches of the interpreter make a few hundred blocks come and go, however long the program runs; something
     # kept per event would be thousands.
     assert blocks < 600
