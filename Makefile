@@ -22,8 +22,8 @@ help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
 	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
 	@echo "make demo-torch    the same with torch_npu: train a small transformer that keeps too much"
-	@echo "make test          everything below"
-	@echo "make test-fast     formatting, lints, Rust and C tests"
+	@echo "make test          test-fast, test-wheel and test-torch"
+	@echo "make test-fast     formatting, lints, tests of Rust, C and the Python package, instructions per event"
 	@echo "make test-torch    the real torch_npu on the stand-in device"
 	@echo "make test-versions Python stacks with every CPython that can be had, other releases of torch_npu"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
@@ -64,7 +64,7 @@ demo-torch: build standin torch-venv
 	@scripts/demo-torch $(TORCH_VENV)/bin/python
 
 # The wheels first: where there is no room for them, nothing else is begun.
-test: torch-venv test-fast test-torch
+test: torch-venv test-fast test-wheel test-torch
 
 # The tests run the release libraries inside C programs, on the stand-in device.
 test-fast: lint build standin test-python
@@ -72,7 +72,7 @@ test-fast: lint build standin test-python
 	$(MAKE) test-budget
 
 # Instructions per event of the hot paths; times would depend on the machine's mood.
-test-budget: build
+test-budget: python standin
 	python3 bench/instruction_budget.py
 
 # The real framework, from the wheels on PyPI.

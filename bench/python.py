@@ -75,8 +75,8 @@ def nested(innermost):
     return innermost
 
 
-def measure_frames(rounds):
-    """Nanoseconds of an allocation and a free, with frames of neither, of the allocation (the default) or of both."""
+def frame_variants(count):
+    """This many allocations and frees, with frames of neither, of the allocations (the default) or of both."""
     import ctypes
 
     import msmemscope
@@ -86,12 +86,11 @@ def measure_frames(rounds):
     runtime.aclInit(None)
     runtime.aclrtSetDevice(0)
     pairs = compiled("pairs", NATIVE_PAIRS).pairs
-    count = 10000
     functions = runtime.aclrtMallocAlign32, runtime.aclrtFree
     one = ctypes.c_long(1)
 
     def on_changing_lines():
-        for _ in range(count // 2):
+        for _ in range((count + 1) // 2):
             pairs(*functions, one)
             pairs(*functions, one)
 
@@ -109,21 +108,20 @@ def measure_frames(rounds):
     def stop():
         msmemscope.stop(finish=False)
 
-    variants = {
+    return {
         "no frames": (use("", 0), same_line, stop),
         "default": (use("", 16), same_line, stop),
         "python:20": (use("python:20", 16), same_line, stop),
         "no frames, changing lines": (use("", 0), changing_lines, stop),
         "default, changing lines": (use("", 16), changing_lines, stop),
     }
-    return {name: value / count * 1e9 for name, value in rounds_of(variants, rounds).items()}
 
 
 EMPTY_PROFILE = "int empty(void *object, void *frame, int what, void *argument) { return 0; }\n"
 
 
-def measure_trace(rounds):
-    """Nanoseconds of a Python call: alone, with an empty C profile function, and traced."""
+def trace_variants(calls):
+    """This many Python calls: alone, with an empty C profile function, and traced."""
     import ctypes
 
     import msmemscope
@@ -131,7 +129,6 @@ def measure_trace(rounds):
     empty = ctypes.cast(compiled("empty", EMPTY_PROFILE).empty, ctypes.c_void_p)
     set_profile = ctypes.pythonapi.PyEval_SetProfile
     set_profile.argtypes = [ctypes.c_void_p, ctypes.py_object]
-    calls = 20000
 
     def function():
         pass
@@ -144,16 +141,15 @@ def measure_trace(rounds):
         msmemscope.config(events="traceback")
         msmemscope.start()
 
-    variants = {
+    return {
         "alone": (nothing, call, nothing),
         "empty profile": (lambda: set_profile(empty, None), call, lambda: set_profile(None, None)),
         "traced": (start, call, lambda: msmemscope.stop(finish=False)),
     }
-    return {name: value / calls * 1e9 for name, value in rounds_of(variants, rounds).items()}
 
 
-def measure_operators(rounds):
-    """Nanoseconds of a small operator: alone, launches recorded, an empty dispatch mode, accesses recorded."""
+def operator_variants(calls):
+    """This many calls of a small operator: alone, launches recorded, an empty dispatch mode, accesses recorded."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -166,7 +162,6 @@ def measure_operators(rounds):
     torch.set_num_threads(1)
     # An operator that calls no others: those inside would be seen by the observer too.
     tensor, other = torch.zeros(8), torch.zeros(8)
-    calls = 5000
     mode = Empty()
 
     def work():
@@ -179,13 +174,12 @@ def measure_operators(rounds):
     def stop():
         msmemscope.stop(finish=False)
 
-    variants = {
+    return {
         "alone": (start("alloc,free"), work, stop),
         "launches": (start("alloc,free,launch"), work, stop),
         "empty mode": (mode.__enter__, work, lambda: mode.__exit__(None, None, None)),
         "accesses": (start("alloc,free,access", "cpu"), work, stop),
     }
-    return {name: value / calls * 1e9 for name, value in rounds_of(variants, rounds).items()}
 
 
 #: Threads of torch_npu that look again and again whether there is something to do: their time is that of the clock.
@@ -201,7 +195,28 @@ def seconds_of_threads():
     return total_ns / 1e9
 
 
-def serve_steps(_rounds):
+#: Variants of a measurement, and how often each does its work in a round.
+MEASUREMENTS = {
+    "frames": (frame_variants, 10_000),
+    "trace": (trace_variants, 20_000),
+    "operators": (operator_variants, 5_000),
+}
+
+
+def measure(name, rounds):
+    """Nanoseconds of every variant."""
+    variants, count = MEASUREMENTS[name]
+    return {variant: value / count * 1e9 for variant, value in rounds_of(variants(count), rounds).items()}
+
+
+def run_once(name, variant, count):
+    """One variant alone, for those who count its instructions. A single event before lets everything be prepared."""
+    variants, _ = MEASUREMENTS[name]
+    for part in (*variants(1)[variant], *variants(count)[variant]):
+        part()
+
+
+def serve_steps():
     """One training step of the GPT example for every line that is read, and the processor seconds it took."""
     sys.path.insert(0, str(ROOT / "examples"))
     import torch
@@ -231,16 +246,8 @@ def serve_steps(_rounds):
         print("STEP", seconds_of_threads() - begin, flush=True)
 
 
-MEASUREMENTS = {
-    "frames": measure_frames,
-    "trace": measure_trace,
-    "operators": measure_operators,
-    "steps": serve_steps,
-}
-
-
-def command_and_environment(name, rounds, python, front):
-    """How one measurement is started in a process of its own, on the stand-in device."""
+def command_and_environment(arguments, python=sys.executable, front=()):
+    """How this program is started in a process of its own, on the stand-in device."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "python"), str(STANDIN / "python"))),
@@ -249,14 +256,14 @@ def command_and_environment(name, rounds, python, front):
         "ASCEND_OPP_PATH": str(STANDIN / "opp"),
         "OMP_NUM_THREADS": "1",
     }
-    command = [*front, python, __file__, "--measure", name, "--rounds", str(rounds)]
+    command = [*front, python, __file__, *arguments]
     return {"args": list(map(str, command)), "env": environment, "text": True}
 
 
 def in_process(name, rounds, python=sys.executable):
     """Runs one measurement in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
-        started = command_and_environment(name, rounds, python, ())
+        started = command_and_environment(["--measure", name, "--rounds", rounds], python)
         result = subprocess.run(**started, cwd=directory, capture_output=True)
     if result.returncode != 0:
         sys.exit(f"failed: {name}\n{result.stdout}{result.stderr}")
@@ -276,7 +283,7 @@ class Trainer:
     """A process that trains, one step at a time, and is stopped in between."""
 
     def __init__(self, directory, front):
-        started = command_and_environment("steps", 0, TORCH_PYTHON, front)
+        started = command_and_environment(["--serve-steps"], TORCH_PYTHON, front)
         self._process = subprocess.Popen(
             **started, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
@@ -394,9 +401,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--measure", choices=MEASUREMENTS, help=argparse.SUPPRESS)
+    parser.add_argument("--serve-steps", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--once", nargs=3, metavar=("MEASUREMENT", "VARIANT", "COUNT"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print("RESULT", json.dumps(MEASUREMENTS[arguments.measure](arguments.rounds)))
+        print("RESULT", json.dumps(measure(arguments.measure, arguments.rounds)))
+        return
+    if arguments.serve_steps:
+        serve_steps()
+        return
+    if arguments.once:
+        name, variant, count = arguments.once
+        run_once(name, variant, int(count))
         return
     frames = in_processes("frames", arguments.rounds)
     trace = in_processes("trace", arguments.rounds)
