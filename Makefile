@@ -12,6 +12,7 @@ TORCH_VENV ?= target/torch-venv
 
 PYTHON ?= python3
 VENV := target/venv
+PYTHON_SOURCES := python tests bench examples standin scripts/terminal-picture
 # Modules of torch are compiled once and kept, whatever the environment says: compiling them takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -93,8 +94,8 @@ bench: build python standin
 	python3 bench/python.py
 
 test-python: python standin $(VENV)/ready
-	$(VENV)/bin/ruff check python tests/python
-	$(VENV)/bin/ruff format --check python tests/python
+	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
+	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest
 

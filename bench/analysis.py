@@ -47,8 +47,8 @@ def main():
     lines = [
         "# Analysis: from recording to answers",
         "",
-        f"{options.millions} million events (operators, accesses, allocations and frees with stacks, 30,000 live blocks), "
-        f"one thread of {os.cpu_count()} CPUs ({platform.machine()}), best of {options.rounds} rounds, load "
+        f"{options.millions} million events (operators, accesses, allocations and frees with stacks, 30,000 live "
+        f"blocks), one thread of {os.cpu_count()} CPUs ({platform.machine()}), best of {options.rounds} rounds, load "
         f"{os.getloadavg()[0]:.1f}. Made by `bench/analysis.py`.",
         "",
         "| question | events/s of CPU time | most memory so far |",
@@ -70,8 +70,8 @@ def main():
     everything = next(entry for entry in answers if entry["name"] == "everything")
     if everything["events_per_second"] < TARGET:
         lines.append(
-            "Missed in this run. Other work on the machine costs CPU time too, through caches and shared cores: compare "
-            "runs of equal load."
+            "Missed in this run. Other work on the machine costs CPU time too, through caches and shared cores: "
+            "compare runs of equal load."
         )
     (ROOT / "docs" / "benchmarks-analysis.md").write_text("\n".join(lines) + "\n")
 

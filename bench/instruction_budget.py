@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import python as python_bench
 import run as bench
+
+import python as python_bench
 
 ROOT = Path(__file__).resolve().parent.parent
 BUDGET = ROOT / "bench" / "instruction_budget.json"

@@ -2,8 +2,9 @@
 """`make bench`, the Python package: what frames, operators, accesses and the call trace cost.
 
 Every figure is the fastest of interleaved rounds: each round measures every variant once, in the same process
-where that is possible, and there are several such processes. The work is the same every time, so whatever else the machine does can only add. Times
-are processor time. Writes docs/benchmarks-python.md. The measurements with PyTorch need `make torch-venv` and are left out without it.
+where that is possible, and there are several such processes. The work is the same every time, so whatever else the
+machine does can only add. Times are processor time. Writes docs/benchmarks-python.md. The measurements with PyTorch
+need `make torch-venv` and are left out without it.
 """
 
 import argparse
@@ -150,10 +151,9 @@ def trace_variants(calls):
 
 def operator_variants(calls):
     """This many calls of a small operator: alone, launches recorded, an empty dispatch mode, accesses recorded."""
+    import msmemscope
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-
-    import msmemscope
 
     class Empty(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -353,8 +353,8 @@ def write(frames, trace, operators, steps, slower, rounds):
     """The report."""
     text = (
         "# What the Python package costs\n\nWritten by `make bench` (bench/python.py). The fastest of "
-        f"{rounds} interleaved rounds in {PROCESSES} processes on {platform.machine()} with {os.cpu_count()} cores, CPython "
-        f"{platform.python_version()}; the device is the stand-in. Times are processor time; a cost is the "
+        f"{rounds} interleaved rounds in {PROCESSES} processes on {platform.machine()} with {os.cpu_count()} cores, "
+        f"CPython {platform.python_version()}; the device is the stand-in. Times are processor time; a cost is the "
         "difference to the variant without it. Training steps are those of processes with and without the recorder "
         f"that take turns step by step: the median over {pairs_of(rounds)} pairs.\n\n"
         "| what | cost | wanted at most | |\n|---|---|---|---|\n"

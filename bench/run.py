@@ -48,14 +48,69 @@ def build():
             )
         lines += [f"int filler_{index}(int x) {{ return x + {index}; }}" for index in range(SYMBOLS)]
         source.write_text("\n".join(lines) + "\n")
-        run(["gcc", "-O1", "-fno-optimize-sibling-calls", "-fomit-frame-pointer", "-fPIC", "-shared", source, "-o", library])
-    run(["gcc", "-O2", "-Wall", "-fPIC", "-shared", "-Wl,-soname,libascend_hal.so", ROOT / "bench/driver_stub.c",
-         "-o", WORK / "libascend_hal.so"])
-    run(["gcc", "-O2", "-Wall", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", ROOT / "bench/events.c",
-         "-o", WORK / "events", f"-L{WORK}", "-lascend_hal", "-lchain", "-lpthread", f"-Wl,-rpath,{WORK}"])
-    run(["gcc", "-O2", "-Wall", "-fPIC", "-shared", "-fomit-frame-pointer", "-fno-optimize-sibling-calls",
-         "-Dmain=events_main", ROOT / "bench/events.c", "-o", WORK / "libevents.so", f"-L{WORK}", "-lascend_hal",
-         "-lchain", "-lpthread", f"-Wl,-rpath,{WORK}"])
+        run(
+            [
+                "gcc",
+                "-O1",
+                "-fno-optimize-sibling-calls",
+                "-fomit-frame-pointer",
+                "-fPIC",
+                "-shared",
+                source,
+                "-o",
+                library,
+            ]
+        )
+    run(
+        [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-fPIC",
+            "-shared",
+            "-Wl,-soname,libascend_hal.so",
+            ROOT / "bench/driver_stub.c",
+            "-o",
+            WORK / "libascend_hal.so",
+        ]
+    )
+    run(
+        [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-fomit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+            ROOT / "bench/events.c",
+            "-o",
+            WORK / "events",
+            f"-L{WORK}",
+            "-lascend_hal",
+            "-lchain",
+            "-lpthread",
+            f"-Wl,-rpath,{WORK}",
+        ]
+    )
+    run(
+        [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-fPIC",
+            "-shared",
+            "-fomit-frame-pointer",
+            "-fno-optimize-sibling-calls",
+            "-Dmain=events_main",
+            ROOT / "bench/events.c",
+            "-o",
+            WORK / "libevents.so",
+            f"-L{WORK}",
+            "-lascend_hal",
+            "-lchain",
+            "-lpthread",
+            f"-Wl,-rpath,{WORK}",
+        ]
+    )
 
 
 def install_rivals():
@@ -154,7 +209,9 @@ def measure_all(cases, rounds):
     medians = {}
     for name, rows in samples.items():
         medians[name] = {
-            key: statistics.median(row[key] for row in rows) if isinstance(rows[0].get(key), (int, float)) else rows[0].get(key)
+            key: statistics.median(row[key] for row in rows)
+            if isinstance(rows[0].get(key), (int, float))
+            else rows[0].get(key)
             for key in rows[0]
         }
     return medians
@@ -171,8 +228,11 @@ def finish_once(output, formats):
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit(f"finish --data-format={formats} failed")
-    return {"seconds": time.monotonic() - begin, "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "resident_mib": usage.ru_maxrss / 1024}
+    return {
+        "seconds": time.monotonic() - begin,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "resident_mib": usage.ru_maxrss / 1024,
+    }
 
 
 def measure_results(pairs, rounds):
@@ -191,8 +251,12 @@ def measure_results(pairs, rounds):
     rows = {}
     for formats, taken in samples.items():
         median = {key: statistics.median(sample[key] for sample in taken) for key in taken[0]}
-        rows[formats] = {"events": events, "rows_per_second": events / median["seconds"],
-                         "rows_per_cpu_second": events / median["cpu_seconds"], **median}
+        rows[formats] = {
+            "events": events,
+            "rows_per_second": events / median["seconds"],
+            "rows_per_cpu_second": events / median["cpu_seconds"],
+            **median,
+        }
     return rows
 
 
@@ -202,8 +266,14 @@ def table(header, rows):
 
 
 def machine():
-    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                  if line.startswith("model name")), platform.machine())
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
     return f"{model}, {os.cpu_count()} cores, Linux {platform.release()}, glibc {platform.libc_ver()[1]}"
 
 
@@ -211,14 +281,20 @@ def report(medians, results, rivals, options):
     def added(name, base):
         return medians[name]["ns"] - medians[base]["ns"]
 
-    sections = ["# Benchmarks\n", "Made by `make bench`; do not edit. Every number is the median of "
-                f"{options.rounds} interleaved rounds in one run on this machine:\n", f"{machine()}, load {os.getloadavg()[0]:.1f} at the end.\n",
-                "Versions: msmemscope " + run([TOOL, "--version"]).split()[-1] + "".join(
-                    f", {name} {version}" for name, version in sorted(rivals.items())) + ".\n",
-                "Command: `make bench`; every single command is in `bench/run.py`. "
-                "An event is one allocation or one free. *Added* is CPU time of the measured threads per event "
-                "with the tool minus without it, in nanoseconds. The driver below our hooks does next to nothing, "
-                "so its cost hides nothing.\n"]
+    sections = [
+        "# Benchmarks\n",
+        "Made by `make bench`; do not edit. Every number is the median of "
+        f"{options.rounds} interleaved rounds in one run on this machine:\n",
+        f"{machine()}, load {os.getloadavg()[0]:.1f} at the end.\n",
+        "Versions: msmemscope "
+        + run([TOOL, "--version"]).split()[-1]
+        + "".join(f", {name} {version}" for name, version in sorted(rivals.items()))
+        + ".\n",
+        "Command: `make bench`; every single command is in `bench/run.py`. "
+        "An event is one allocation or one free. *Added* is CPU time of the measured threads per event "
+        "with the tool minus without it, in nanoseconds. The driver below our hooks does next to nothing, "
+        "so its cost hides nothing.\n",
+    ]
     rows = []
     for name, values in medians.items():
         if name.startswith("no tool"):
@@ -229,29 +305,55 @@ def report(medians, results, rivals, options):
         if "chain" in name:
             base_name = "no tool, chain, 1 thread"
         size = values.get("bytes_per_event")
-        rows.append([name, f"{added(name, base_name):.1f}", f"{size:.1f}" if size else "-",
-                     f"{values['resident_mib'] - medians[base_name]['resident_mib']:+.1f}"])
+        rows.append(
+            [
+                name,
+                f"{added(name, base_name):.1f}",
+                f"{size:.1f}" if size else "-",
+                f"{values['resident_mib'] - medians[base_name]['resident_mib']:+.1f}",
+            ]
+        )
     sections.append("## Cost of recording\n")
-    sections.append(table(["variant", "added ns per event", "bytes per event", "resident memory of the job, MiB"], rows))
+    sections.append(
+        table(["variant", "added ns per event", "bytes per event", "resident memory of the job, MiB"], rows)
+    )
     one, four = added("on, 1 thread", "no tool, 1 thread"), added("on, 4 threads", "no tool, 4 threads")
     sections.append(f"Four threads on {os.cpu_count()} cores cost {four / one:.2f} times as much per event as one.\n")
     losses = sorted({line for values in medians.values() for line in values.get("losses") or []})
-    sections.append("heaptrack and memray are measured on malloc and free under the same call stack, the nearest work they "
-                    "know; their files are compressed, ours are not.\n")
-    sections.append("Where we are not ahead: both gather events in a buffer of the job, which a SIGKILL takes with it; "
-                    "ours are in the file as soon as the call returns, sorted by an exact clock, with a state that "
-                    "says which call was under way. Without stacks that is the difference to memray, which writes no "
-                    "time per event. With stacks, heaptrack and memray walk with libunwind's cache of frame layouts and "
-                    "trust the stack they walk; we check every address before reading it, so that a damaged stack "
-                    "cannot crash the job.\n")
+    sections.append(
+        "heaptrack and memray are measured on malloc and free under the same call stack, the nearest work they "
+        "know; their files are compressed, ours are not.\n"
+    )
+    sections.append(
+        "Where we are not ahead: both gather events in a buffer of the job, which a SIGKILL takes with it; "
+        "ours are in the file as soon as the call returns, sorted by an exact clock, with a state that "
+        "says which call was under way. Without stacks that is the difference to memray, which writes no "
+        "time per event. With stacks, heaptrack and memray walk with libunwind's cache of frame layouts and "
+        "trust the stack they walk; we check every address before reading it, so that a damaged stack "
+        "cannot crash the job.\n"
+    )
     sections.append("Losses in these runs: " + ("; ".join(losses) if losses else "none") + ".\n")
     sections.append("## Writing results\n")
-    sections.append("`msmemscope finish` on one recording, with the analyses of a run by default. By wall clock, which "
-                    "is what a user waits for, and per second of CPU time over all threads, which is what it costs.\n")
-    sections.append(table(["files", "events", "seconds", "rows per second", "rows per CPU second", "peak memory, MiB"],
-                          [[name, f"{row['events']:,}", f"{row['seconds']:.1f}", f"{row['rows_per_second']:,.0f}",
-                            f"{row['rows_per_cpu_second']:,.0f}", f"{row['resident_mib']:.0f}"]
-                           for name, row in results.items()]))
+    sections.append(
+        "`msmemscope finish` on one recording, with the analyses of a run by default. By wall clock, which "
+        "is what a user waits for, and per second of CPU time over all threads, which is what it costs.\n"
+    )
+    sections.append(
+        table(
+            ["files", "events", "seconds", "rows per second", "rows per CPU second", "peak memory, MiB"],
+            [
+                [
+                    name,
+                    f"{row['events']:,}",
+                    f"{row['seconds']:.1f}",
+                    f"{row['rows_per_second']:,.0f}",
+                    f"{row['rows_per_cpu_second']:,.0f}",
+                    f"{row['resident_mib']:.0f}",
+                ]
+                for name, row in results.items()
+            ],
+        )
+    )
     missing = {"heaptrack", "memray"} - set(rivals)
     if missing:
         sections.append("Could not be installed here, so not compared: " + ", ".join(sorted(missing)) + ".\n")
@@ -262,7 +364,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pairs", type=int, default=400_000)
-    parser.add_argument("--large", type=int, default=2_500_000, help="pairs per thread of the recording that is finished")
+    parser.add_argument(
+        "--large", type=int, default=2_500_000, help="pairs per thread of the recording that is finished"
+    )
     options = parser.parse_args()
     build()
     rivals = install_rivals()

@@ -49,7 +49,13 @@ def main():
     fingerprint, checksum = (max(measured[name] for measured in hashing) for name in ("fingerprint", "checksum"))
     with tempfile.TemporaryDirectory() as directory:
         run(RELEASE / "examples" / "comparison_input", directory, options.events)
-        command = (RELEASE / "msmemscope", "compare", f"--output={directory}/out", f"{directory}/base", f"{directory}/other")
+        command = (
+            RELEASE / "msmemscope",
+            "compare",
+            f"--output={directory}/out",
+            f"{directory}/base",
+            f"{directory}/other",
+        )
         seconds, megabytes = min(measure(*command) for _ in range(options.rounds))
     lines = [
         "# Watching memory, comparing recordings",
@@ -61,8 +67,8 @@ def main():
         "|---|---|---|",
         f"| hash of contents, as all watching uses it | {fingerprint:.1f} GB/s | {LEAST_GIGABYTES} GB/s |",
         f"| checksum of `watch_dump_data_check_sum` files | {checksum:.1f} GB/s | - |",
-        f"| compare two recordings of {options.events:,} events that differ in 1 % | {seconds:.1f} s, {megabytes:.0f} MB "
-        f"| {MOST_SECONDS} s, {MOST_MEGABYTES} MB |",
+        f"| compare two recordings of {options.events:,} events that differ in 1 % | {seconds:.1f} s, "
+        f"{megabytes:.0f} MB | {MOST_SECONDS} s, {MOST_MEGABYTES} MB |",
         "",
         f"The comparison is the whole command, with reading both recordings and writing all rows; the reference tool "
         f"needs {REFERENCE}.",

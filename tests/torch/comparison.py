@@ -33,9 +33,7 @@ def assert_close(device_value, cpu_value):
         on_device = on_device.cpu()
         assert on_device.shape == on_cpu.shape
         relative, absolute = TOLERANCE.get(on_cpu.dtype, (0, 0))
-        torch.testing.assert_close(
-            on_device, on_cpu, rtol=relative, atol=absolute, equal_nan=True, check_dtype=False
-        )
+        torch.testing.assert_close(on_device, on_cpu, rtol=relative, atol=absolute, equal_nan=True, check_dtype=False)
 
 
 def check(function, *arguments, backward=False):

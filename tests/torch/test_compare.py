@@ -63,9 +63,7 @@ def compare(directory, base, other, *options):
     with open(answer["file"], newline="") as file:
         _, header, *rows = csv.reader(file)
     assert header[0] == "Event"
-    different = [
-        (row[1].removeprefix("torch._ops.aten."), *row[3:]) for row in rows if row[5] != "0" or "N/A" in row
-    ]
+    different = [(row[1].removeprefix("torch._ops.aten."), *row[3:]) for row in rows if row[5] != "0" or "N/A" in row]
     return answer["comparison"], different
 
 

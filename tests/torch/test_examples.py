@@ -6,8 +6,11 @@ import pytest
 from programs import OUT_OF_MEMORY, run_example
 
 TRAINING = [
-    ("mlp.py", "--optimizer", "sgd"), ("mlp.py", "--optimizer", "adam"), ("mlp.py", "--optimizer", "adamw"),
-    ("cnn.py",), ("gpt.py",),
+    ("mlp.py", "--optimizer", "sgd"),
+    ("mlp.py", "--optimizer", "adam"),
+    ("mlp.py", "--optimizer", "adamw"),
+    ("cnn.py",),
+    ("gpt.py",),
 ]
 
 

@@ -168,7 +168,10 @@ def test_no_leaks_between_marks_in_the_corrected_program(tmp_path):
 
 
 INEFFICIENT = {
-    "early": "early_allocation", "late": "late_deallocation", "idle": "temporary_idleness", "unused": "never_used",
+    "early": "early_allocation",
+    "late": "late_deallocation",
+    "idle": "temporary_idleness",
+    "unused": "never_used",
 }
 
 
@@ -227,16 +230,28 @@ def test_enough_memory_gives_no_report(tmp_path, reason):
 
 
 def test_advice_fits_the_settings_of_the_job(tmp_path):
-    finished = run(tmp_path, "out_of_memory.py", "fragmentation", STANDIN_MEMORY_BYTES=str(GIBIBYTE),
-                   PYTORCH_NPU_ALLOC_CONF="max_split_size_mb:200")
+    finished = run(
+        tmp_path,
+        "out_of_memory.py",
+        "fragmentation",
+        STANDIN_MEMORY_BYTES=str(GIBIBYTE),
+        PYTORCH_NPU_ALLOC_CONF="max_split_size_mb:200",
+    )
     failure = finished.analyze("--analysis=oom")["out_of_memory"]["details"][-1]
     assert failure["verdict"] == "fragmentation"
     assert "now max_split_size_mb:200" in failure["advice"][0]
 
 
 def test_what_was_alive_survives_the_abort(tmp_path):
-    finished = run(tmp_path, "out_of_memory.py", "demand", "abort", options=["--analysis=oom:5", "--data-format=csv,db",
-                   "--call-stack=python"], succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    finished = run(
+        tmp_path,
+        "out_of_memory.py",
+        "demand",
+        "abort",
+        options=["--analysis=oom:5", "--data-format=csv,db", "--call-stack=python"],
+        succeeds=False,
+        STANDIN_MEMORY_BYTES=str(GIBIBYTE),
+    )
     assert finished.status != 0
     assert "OUT OF MEMORY on device 0" in finished.report
     rows = [row for row in finished.rows() if row["Event"] == "OOM_DETAIL"]
@@ -297,7 +312,9 @@ FSDP2 = pytest.param("fsdp2", marks=pytest.mark.skipif(IS_OLD, reason="FSDP2 of 
 @pytest.mark.parametrize("component", ["model", FSDP2])
 def test_owners_of_distributed_parameters_are_those_of_their_shards(tmp_path, component):
     # What the stand-in device computes does not matter here.
-    finished = run(tmp_path, "sharded.py", component, options=["--analysis=decompose"], STANDIN_UNKNOWN_OPERATORS="quiet")
+    finished = run(
+        tmp_path, "sharded.py", component, options=["--analysis=decompose"], STANDIN_UNKNOWN_OPERATORS="quiet"
+    )
     known = json.loads(finished.output.splitlines()[-1])
     stated = {}
     for row in finished.rows():
@@ -316,8 +333,9 @@ def test_owners_of_distributed_parameters_are_those_of_their_shards(tmp_path, co
 
 @pytest.mark.parametrize("mode", ["moving", "building", "calling"])
 def test_weights_are_known_before_any_optimizer_makes_a_step(tmp_path, mode):
-    finished = run(tmp_path, "model_too_large.py", mode, options=["--analysis=decompose,oom"],
-                   STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    finished = run(
+        tmp_path, "model_too_large.py", mode, options=["--analysis=decompose,oom"], STANDIN_MEMORY_BYTES=str(GIBIBYTE)
+    )
     assert "out of memory:" in finished.output, finished.report
     weights = int(finished.output.splitlines()[-1])
     assert weights >= 300 << 20
@@ -329,8 +347,9 @@ def test_weights_are_known_before_any_optimizer_makes_a_step(tmp_path, mode):
 
 
 def test_a_lack_of_memory_is_told_though_nobody_asked(tmp_path):
-    finished = run(tmp_path, "out_of_memory.py", "demand", options=["--analysis=none"],
-                   STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    finished = run(
+        tmp_path, "out_of_memory.py", "demand", options=["--analysis=none"], STANDIN_MEMORY_BYTES=str(GIBIBYTE)
+    )
     assert "out of memory:" in finished.output
     assert "OUT OF MEMORY on device 0" in finished.report and "Reason: demand" in finished.report
     assert re.search(r"Asked for at .*out_of_memory\.py:\d+ reserve", finished.report)
@@ -358,6 +377,7 @@ def test_labels_of_the_user_end_the_owner(tmp_path):
     inside, named = map(int, finished.output.split())
     stated = {
         int(row["Ptr"], 16): attributes(row)["owner"]
-        for row in finished.rows() if row["Event"] == "MALLOC" and row["Event Type"] == "PTA"
+        for row in finished.rows()
+        if row["Event"] == "MALLOC" and row["Event Type"] == "PTA"
     }
     assert (stated[inside], stated[named]) == ("PTA@ops@aten@mine", "PTA@ops@aten@yours")

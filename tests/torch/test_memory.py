@@ -12,7 +12,12 @@ TOOL = r"""
 #define MSTX_NO_IMPL
 #include "mstx/ms_tools_ext.h"
 static mstxDomainHandle_t create(const char *name) { (void)name; return (mstxDomainHandle_t)0x10; }
-static mstxMemHeapHandle_t heap(mstxDomainHandle_t domain, mstxMemHeapDesc_t const *desc) { (void)domain; (void)desc; return 0; }
+static mstxMemHeapHandle_t heap(mstxDomainHandle_t domain, mstxMemHeapDesc_t const *desc)
+{
+    (void)domain;
+    (void)desc;
+    return 0;
+}
 static void regions(mstxDomainHandle_t domain, mstxMemRegionsRegisterBatch_t const *desc) { (void)domain; (void)desc; }
 int InitInjectionMstx(mstxGetModuleFuncTableFunc get)
 {
@@ -117,8 +122,13 @@ def test_pinned_memory_and_copies_that_do_not_wait():
 
 
 class CardMemory(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint64), ("frequency", ctypes.c_uint32), ("used", ctypes.c_uint64),
-                ("temperature", ctypes.c_int32), ("bandwidth", ctypes.c_uint32)]
+    _fields_ = [
+        ("size", ctypes.c_uint64),
+        ("frequency", ctypes.c_uint32),
+        ("used", ctypes.c_uint64),
+        ("temperature", ctypes.c_int32),
+        ("bandwidth", ctypes.c_uint32),
+    ]
 
 
 class ProcessMemory(ctypes.Structure):
@@ -131,7 +141,8 @@ def test_device_management_sees_all_processes(tmp_path):
         import os, subprocess, sys
         import torch, torch_npu
         own = torch.empty(64 << 20, dtype=torch.uint8, device="npu")
-        code = "import torch, torch_npu; x = torch.empty(128 << 20, dtype=torch.uint8, device='npu'); print('ready', flush=True); input()"
+        code = "import torch, torch_npu; x = torch.empty(128 << 20, dtype=torch.uint8, device='npu'); "
+        code += "print('ready', flush=True); input()"
         child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         child.stdout.readline()
         sys.path.insert(0, os.environ["TESTS"])
@@ -169,6 +180,9 @@ def test_the_python_module_for_marks():
     )
     seen = [(entry.kind, entry.text) for entry in entries if entry.library == "ms_tools_ext"]
     assert seen == [
-        ("mark", "hello"), ("range_start", "step start"), ("range_end", None), ("domain_create", "mine"),
+        ("mark", "hello"),
+        ("range_start", "step start"),
+        ("range_end", None),
+        ("domain_create", "mine"),
         ("domain_mark", "inside"),
     ]

@@ -21,11 +21,14 @@ UNCHANGED = """
 """
 
 #: The same with the two lines that record it.
-WITH_TWO_LINES = """
+WITH_TWO_LINES = (
+    """
     import msmemscope
     msmemscope.config(events="alloc,free,launch", output="out")
     msmemscope.start()
-""" + UNCHANGED
+"""
+    + UNCHANGED
+)
 
 #: Programs, and how many threads of theirs run operators: autograd has one of its own.
 PROGRAMS = [

@@ -101,8 +101,11 @@ DRIVER = {"alloc": "MALLOC", "free": "FREE", "create": "MALLOC", "release": "FRE
 POOL = {"region_register": "MALLOC", "region_unregister": "FREE"}
 
 
-@pytest.mark.parametrize("example", [("mlp.py",), ("cnn.py",), ("gpt.py", "--amp"), ("inference.py",),
-                                     ("expandable_segments.py",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "example",
+    [("mlp.py",), ("cnn.py",), ("gpt.py", "--amp"), ("inference.py",), ("expandable_segments.py",)],
+    ids=" ".join,
+)
 def test_recorded_events_are_the_events_of_the_device(tmp_path, example):
     arguments = [str(EXAMPLES / example[0]), *example[1:], "--steps", "3"]
     rows, entries = record(tmp_path, arguments)
@@ -210,7 +213,8 @@ def test_out_of_memory_names_the_line_that_asked(tmp_path):
     assert f"{OUT_OF_MEMORY}: NPU out of memory" in result.stdout
     assert any(entry.kind == "alloc" and entry.result == 6 for entry in entries)
     line = next(
-        number for number, text in enumerate((EXAMPLES / "out_of_memory.py").read_text().splitlines(), 1)
+        number
+        for number, text in enumerate((EXAMPLES / "out_of_memory.py").read_text().splitlines(), 1)
         if "blocks.append" in text
     )
     assert f"out_of_memory.py:{line}" in result.stderr

@@ -11,8 +11,11 @@ from torch import nn
 needs_newer = pytest.mark.skipif(IS_OLD, reason="torch_npu before 2.6 launches them by name in a card's own layout")
 
 SHAPES = {
-    "plain": {}, "batch_first": dict(batch_first=True), "two_layers": dict(num_layers=2),
-    "both_directions": dict(bidirectional=True), "no_biases": dict(num_layers=2, bias=False),
+    "plain": {},
+    "batch_first": dict(batch_first=True),
+    "two_layers": dict(num_layers=2),
+    "both_directions": dict(bidirectional=True),
+    "no_biases": dict(num_layers=2, bias=False),
     "all": dict(num_layers=2, bidirectional=True, batch_first=True),
 }
 

@@ -17,8 +17,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 from running import run_program
 
 EVENT_COLUMNS = [
-    "ID", "Event", "Event Type", "Name", "Timestamp(ns)", "Process Id", "Thread Id", "Device Id", "Ptr", "Attr",
-    "Call Stack(Python)", "Call Stack(C)",
+    "ID",
+    "Event",
+    "Event Type",
+    "Name",
+    "Timestamp(ns)",
+    "Process Id",
+    "Thread Id",
+    "Device Id",
+    "Ptr",
+    "Attr",
+    "Call Stack(Python)",
+    "Call Stack(C)",
 ]
 TRACE_COLUMNS = ["FuncInfo", "StartTime(ns)", "EndTime(ns)", "Thread Id", "Process Id"]
 
@@ -59,7 +69,8 @@ def owners(run):
 def test_collection_with_all_settings(sample):
     run = sample(
         """
-msmemscope.config(call_stack="c:10,python:5", events="launch,alloc,free", level="0", device="npu", analysis="leaks,decompose", watch="op0,op1,full-content", data_format="db", output="out")
+msmemscope.config(call_stack="c:10,python:5", events="launch,alloc,free", level="0", device="npu",
+                  analysis="leaks,decompose", watch="op0,op1,full-content", data_format="db", output="out")
 msmemscope.start()   # Start collection.
 train()              # train() is the user code.
 msmemscope.stop()    # Stop collection.
@@ -69,7 +80,9 @@ msmemscope.stop()    # Stop collection.
     (path,) = run.files("memscope_dump_*.db")
     with sqlite3.connect(path) as database:
         assert [row[1] for row in database.execute("PRAGMA table_info(memscope_dump)")] == EVENT_COLUMNS
-        kinds = dict(database.execute('SELECT "Event" || \' \' || "Event Type", count(*) FROM memscope_dump GROUP BY 1'))
+        kinds = dict(
+            database.execute('SELECT "Event" || \' \' || "Event Type", count(*) FROM memscope_dump GROUP BY 1')
+        )
         (python, native), *_ = database.execute(
             'SELECT "Call Stack(Python)", "Call Stack(C)" FROM memscope_dump'
             " WHERE \"Event\" = 'MALLOC' AND \"Event Type\" = 'PTA' AND \"Attr\" NOT LIKE '%shadow%'"
@@ -191,7 +204,10 @@ for epoch in range(15):
     [
         ("@describe.describer(owner='test1')\ndef train1():\n    return model(input_data)\nkept = train1()", "test1"),
         ("with describe.describer(owner='test2'):\n    train2()", "test2"),
-        ("describe.describer(owner='test3').__enter__()\ntrain3()\ndescribe.describer(owner='test3').__exit__()", "test3"),
+        (
+            "describe.describer(owner='test3').__enter__()\ntrain3()\ndescribe.describer(owner='test3').__exit__()",
+            "test3",
+        ),
         ("t = torch.randn(10,10).to('npu:0')\ndescribe.describer(t, owner='test4')", "test4"),
     ],
     ids=["decorator", "with", "enter-exit", "tensor"],
@@ -266,7 +282,9 @@ torch.npu.synchronize()
         mode="cli",
         options=["--analysis=inefficient"],
     )
-    found = [row.attributes["inefficient_type"] for row in run.rows("MALLOC", "PTA") if "inefficient_type" in row["Attr"]]
+    found = [
+        row.attributes["inefficient_type"] for row in run.rows("MALLOC", "PTA") if "inefficient_type" in row["Attr"]
+    ]
     assert any("early_allocation" in kinds for kinds in found)
     rows, printed = offline(
         run,

@@ -1,4 +1,4 @@
-"""`msmemscope standin`: one command runs anything on the stand-in device, in an environment that knows nothing of it."""
+"""`msmemscope standin`: one command runs anything on the stand-in device, in an environment that knows none of it."""
 
 import os
 import subprocess
@@ -21,7 +21,8 @@ def run_on_standin(*options, code, tool=(), **variables):
 
 
 def test_the_device_is_as_the_options_say():
-    code = "import torch, torch_npu; print(torch.npu.device_count(), torch.npu.mem_get_info()[1], torch.npu.get_device_name())"
+    code = """import torch, torch_npu
+print(torch.npu.device_count(), torch.npu.mem_get_info()[1], torch.npu.get_device_name())"""
     default = run_on_standin(code=code)
     assert default.stdout.split() == ["8", str(64 << 30), "Ascend910B1"], default.stderr
     chosen = run_on_standin("--devices", "3", "--memory=5GiB", "--soc", "Ascend910B2", code=code)
@@ -67,10 +68,20 @@ def test_status_and_arguments_are_those_of_the_command():
     assert shared and not os.path.exists(shared)
 
 
-@pytest.mark.parametrize("options", [
-    ("--devices", "0"), ("--devices", "33"), ("--devices", "two"), ("--memory", "much"), ("--workspace", "-1"),
-    ("--soc", ""), ("--unknown-operators", "shout"), ("--cards", "2"),
-], ids=" ".join)
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--devices", "0"),
+        ("--devices", "33"),
+        ("--devices", "two"),
+        ("--memory", "much"),
+        ("--workspace", "-1"),
+        ("--soc", ""),
+        ("--unknown-operators", "shout"),
+        ("--cards", "2"),
+    ],
+    ids=" ".join,
+)
 def test_a_wrong_option_is_one_line(options):
     result = run_on_standin(*options, code="print('ran')")
     assert (result.returncode, result.stdout) == (2, "")

@@ -84,16 +84,28 @@ CLIPPING = {
 @pytest.mark.parametrize("name", CLIPPING)
 def test_gradient_clipping(name, foreach):
     assert_trains_alike(
-        perceptron, points, lambda weights: torch.optim.SGD(weights, lr=0.5, foreach=foreach),
+        perceptron,
+        points,
+        lambda weights: torch.optim.SGD(weights, lr=0.5, foreach=foreach),
         clip=lambda weights: CLIPPING[name](list(weights), foreach),
     )
 
 
 def convolutional():
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2),
-        nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 16, 1), nn.GroupNorm(4, 16), nn.SiLU(), nn.AvgPool2d(2),
-        nn.Conv2d(16, 16, 3, stride=2, padding=1), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, padding=1, groups=8),
+        nn.Conv2d(8, 16, 1),
+        nn.GroupNorm(4, 16),
+        nn.SiLU(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(16, 16, 3, stride=2, padding=1),
+        nn.Hardswish(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
         nn.Linear(16, 4),
     )
 
@@ -180,8 +192,11 @@ def text():
 
 
 MODELS = {
-    "perceptron": (perceptron, points), "convolutional": (convolutional, pictures),
-    "segmentation": (Segmentation, segmented_pictures), "encoder": (Encoder, text), "decoder": (Decoder, text),
+    "perceptron": (perceptron, points),
+    "convolutional": (convolutional, pictures),
+    "segmentation": (Segmentation, segmented_pictures),
+    "encoder": (Encoder, text),
+    "decoder": (Decoder, text),
 }
 
 
@@ -195,6 +210,10 @@ def test_model(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_mixed_precision(name, precision, scaled):
     assert_trains_alike(
-        *MODELS[name], lambda weights: torch.optim.SGD(weights, lr=0.05), tolerance=3e-2, precision=precision,
-        scaled=scaled, clip=lambda weights: nn.utils.clip_grad_norm_(weights, 1.0),
+        *MODELS[name],
+        lambda weights: torch.optim.SGD(weights, lr=0.05),
+        tolerance=3e-2,
+        precision=precision,
+        scaled=scaled,
+        clip=lambda weights: nn.utils.clip_grad_norm_(weights, 1.0),
     )

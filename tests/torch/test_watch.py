@@ -109,7 +109,9 @@ def test_work_that_ends_late_on_another_stream_is_seen(tmp_path, mode):
     (corruption,) = watched.corruptions
     # Nobody can know any more who began the work; whose memory it was is known.
     assert not corruption["is_by_operator"] and corruption["operators_since"] == 0
-    assert corruption["earlier"]["site"]["line"].endswith(f"stomps.py:{line_of('other_stream', 'gone = ')} other_stream")
+    assert corruption["earlier"]["site"]["line"].endswith(
+        f"stomps.py:{line_of('other_stream', 'gone = ')} other_stream"
+    )
     assert corruption["origin"]["line"].endswith(f"stomps.py:{line_of('other_stream', 'victim = ')} other_stream")
     text = " ".join(watched.text.split())
     assert "work on other streams that memory did not wait for (record_stream)" in text
@@ -161,9 +163,7 @@ def test_rows_and_files_are_named_as_documented(tmp_path):
     looks = ["torch._ops.aten.full.default_1-{}_0_after.bin", *looks]
     assert names == [look.format("torch._ops.aten.full.default") for look in looks]
     assert len({row.rpartition(",")[2] for row in rows}) == 1 and len(rows[0].rpartition(",")[2]) == 16
-    full = Watched(
-        tmp_path / "full", ["--watch=full,sigmoid_,full-content"], [str(STOMPS), "no_host_copy_overrun"]
-    )
+    full = Watched(tmp_path / "full", ["--watch=full,sigmoid_,full-content"], [str(STOMPS), "no_host_copy_overrun"])
     assert sorted(file.name.split("_", 2)[2] for file in full.files("*")) == sorted(names)
     assert {file.stat().st_size for file in full.files("*")} == {512}
 

@@ -8,11 +8,32 @@ LINE_BYTES = 64
 CONTINUATION = 0xFFFFFFFF
 NO_TEXT = 0xFFFFFFFF
 KINDS = {
-    1: "alloc", 2: "free", 3: "create", 4: "release", 5: "map", 6: "unmap", 7: "reserve", 8: "address_free",
-    9: "host_register", 10: "host_unregister", 16: "mark", 17: "range_start", 18: "range_end", 19: "domain_create",
-    20: "domain_destroy", 21: "domain_mark", 22: "domain_range_start", 23: "domain_range_end", 24: "heap_register",
-    25: "heap_unregister", 26: "region_register", 27: "region_unregister", 32: "acl_init", 33: "acl_finalize",
-    34: "set_device", 40: "operator",
+    1: "alloc",
+    2: "free",
+    3: "create",
+    4: "release",
+    5: "map",
+    6: "unmap",
+    7: "reserve",
+    8: "address_free",
+    9: "host_register",
+    10: "host_unregister",
+    16: "mark",
+    17: "range_start",
+    18: "range_end",
+    19: "domain_create",
+    20: "domain_destroy",
+    21: "domain_mark",
+    22: "domain_range_start",
+    23: "domain_range_end",
+    24: "heap_register",
+    25: "heap_unregister",
+    26: "region_register",
+    27: "region_unregister",
+    32: "acl_init",
+    33: "acl_finalize",
+    34: "set_device",
+    40: "operator",
 }
 Entry = namedtuple("Entry", "process library kind sequence time address size flags device result thread text")
 

@@ -16,5 +16,5 @@ def remember(values):
         reports.append(lambda: print(mean))
 
 
-for step in steps(9):
+for _ in steps(9):
     remember(torch.ones(300_000, device="npu"))

@@ -6,7 +6,7 @@ from common import IS_FAULTY, Runtime, steps
 
 runtime = Runtime()
 weights = torch.ones(1000, device="npu")
-for step in steps(9):
+for _ in steps(9):
     scratch = runtime.allocate(3 << 20)  # FAULT
     weights += 1
     if not IS_FAULTY:

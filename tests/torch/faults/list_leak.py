@@ -7,7 +7,7 @@ from common import IS_FAULTY, steps
 model = torch.nn.Linear(256, 256).to("npu")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 history = []
-for step in steps(9):
+for _ in steps(9):
     batch = torch.randn(64, 256, device="npu")
     outputs = model(batch)
     loss = outputs.square().mean()

@@ -21,8 +21,13 @@ class Heap(ctypes.Structure):
 
 
 class Regions(ctypes.Structure):
-    _fields_ = [("heap", ctypes.c_void_p), ("kind", ctypes.c_int), ("count", ctypes.c_size_t),
-                ("ranges", ctypes.c_void_p), ("handles", ctypes.c_void_p)]
+    _fields_ = [
+        ("heap", ctypes.c_void_p),
+        ("kind", ctypes.c_int),
+        ("count", ctypes.c_size_t),
+        ("ranges", ctypes.c_void_p),
+        ("handles", ctypes.c_void_p),
+    ]
 
 
 class Reference(ctypes.Structure):
@@ -56,7 +61,8 @@ class Pool:
         content = Range(0, block, size)
         handles = ctypes.addressof(handle) if handle is not None else 0xDEAD
         mstx.mstxMemRegionsRegister(
-            self.domain, ctypes.byref(Regions(0xBEEF, 7, 1, ctypes.addressof(content), handles)))
+            self.domain, ctypes.byref(Regions(0xBEEF, 7, 1, ctypes.addressof(content), handles))
+        )
         return block
 
     def unregister(self, kind, value):
@@ -98,7 +104,7 @@ library = ctypes.CDLL("libascendcl.so")
 assert library.aclInit(None) == 0 and library.aclrtSetDevice(0) == 0
 memory = Runtime().allocate(2 * HEAP_BYTES).value
 atb, mindspore = Atb(memory), MindSpore(memory + HEAP_BYTES)
-for step in steps(9):
+for _ in steps(9):
     tensor = atb.allocate(1 << 20)  # FAULT: ATB
     value = mindspore.allocate(2 << 20)  # FAULT: MINDSPORE
     atb.free(atb.allocate(4096))
