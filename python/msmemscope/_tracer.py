@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any, Callable
+from typing import Any
 
 from . import _internal, _messages, _paths, _recorder
 
@@ -82,28 +82,46 @@ class Tracer:
 
 
 class _ProfileSource:
-    """The profile function of each thread, up to Python 3.11."""
-
-    def __init__(self) -> None:
-        self._previous: Callable[..., Any] | None = None
+    """The profile function of each thread, up to Python 3.11. Profilers of others stay where they are."""
 
     @staticmethod
     def conflict() -> str | None:
         return "another profiler is active" if sys.getprofile() is not None else None
 
-    def install(self) -> None:
-        self._previous = getattr(threading, "_profile_hook", None)
-        threading.setprofile(_trace_new_thread)  # type: ignore[arg-type]
-        _internal.trace_all_threads(True)
+    @staticmethod
+    def install() -> None:
+        is_free = getattr(threading, "_profile_hook", None) is None
+        if is_free:
+            threading.setprofile(_trace_new_thread)  # type: ignore[arg-type]
+        untraced = [_thread_name(identity) for identity in _internal.trace_all_threads(True)]
+        if not is_free:
+            untraced.append("threads that begin from now on")
+        if untraced:
+            _messages.warning(f"Python calls are not traced where other profilers are active: {', '.join(untraced)}")
 
-    def remove(self) -> None:
+    @staticmethod
+    def remove() -> None:
         _internal.trace_all_threads(False)
-        threading.setprofile(self._previous)  # type: ignore[arg-type]
+        if getattr(threading, "_profile_hook", None) is _trace_new_thread:
+            threading.setprofile(None)  # type: ignore[arg-type]
+
+
+def _thread_name(identity: int) -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return f"thread '{names.get(identity, identity)}'"
 
 
 def _trace_new_thread(frame: Any, event: str, argument: Any) -> None:
     """First event of a thread that began later: replaces itself by the native function."""
-    _internal.trace_this_thread(True)
+    if tracer.is_running:
+        _internal.trace_this_thread()
+    else:
+        sys.setprofile(None)
+
+
+#: Places of ``sys.monitoring``, best first. The last ones are set aside for optimizers, coverage, debuggers and
+#: profilers; a program that wants one of those may come later, and finds it taken only if nothing else was free.
+_TOOLS = (3, 4, 5, 1, 0, 2)
 
 
 class _MonitoringSource:
@@ -114,7 +132,7 @@ class _MonitoringSource:
 
     def conflict(self) -> str | None:
         monitoring = sys.monitoring  # type: ignore[attr-defined]
-        for tool in (monitoring.PROFILER_ID, 3, 4):
+        for tool in _TOOLS:
             if monitoring.get_tool(tool) is None:
                 self._tool = tool
                 return None

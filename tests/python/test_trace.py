@@ -179,3 +179,120 @@ def test_a_second_profiler_is_left_alone(run):
     """)
     if sys.version_info < (3, 12):
         assert "another profiler is active" in one.stderr
+
+
+def test_a_profiler_that_comes_later_works(run):
+    one = run("""
+        import cProfile
+        import pstats
+        import sys
+        import msmemscope
+        msmemscope.config(output="out")
+        def traced(): pass
+        def profiled(): pass
+        msmemscope.tracer.start()
+        traced()
+        profiler = cProfile.Profile()
+        profiler.enable()
+        profiled()
+        msmemscope.tracer.stop()
+        profiled()
+        profiler.disable()
+        counts = {name[2]: numbers[0] for name, numbers in pstats.Stats(profiler).stats.items()}
+        assert counts["profiled"] == 2, counts
+    """)
+    assert "traced" in names(one)
+    assert "not traced" not in one.stderr
+
+
+def test_profilers_of_other_threads_stay(run):
+    one = run("""
+        import sys
+        import threading
+        import msmemscope
+        msmemscope.config(output="out")
+        begun, go, seen = threading.Event(), threading.Event(), []
+        def profile(frame, event, argument):
+            seen.append(frame.f_code.co_name)
+        def during(): pass
+        def after(): pass
+        def work():
+            sys.setprofile(profile)
+            begun.set()
+            go.wait()
+            during()
+            assert sys.getprofile() is profile
+            go.clear()
+            begun.set()
+            go.wait()
+            after()
+        thread = threading.Thread(target=work, name="profiled one")
+        thread.start()
+        begun.wait()
+        msmemscope.tracer.start()
+        begun.clear()
+        go.set()
+        begun.wait()
+        threading.setprofile(profile)
+        msmemscope.tracer.stop()
+        assert threading._profile_hook is profile
+        msmemscope.tracer.start()
+        msmemscope.tracer.stop()
+        assert threading._profile_hook is profile
+        go.set()
+        thread.join()
+        assert "during" in seen and "after" in seen, seen
+    """)
+    if sys.version_info < (3, 12):
+        assert "other profilers are active: thread 'profiled one'\n" in one.stderr
+        assert "thread 'profiled one', threads that begin from now on\n" in one.stderr
+        assert "during" not in names(one)
+
+
+def test_other_tools_keep_their_places(run):
+    one = run("""
+        import sys
+        import msmemscope
+        msmemscope.config(output="out")
+        monitoring = getattr(sys, "monitoring", None)
+        if monitoring is not None:
+            taken = []
+            for expected in (3, 4, 5, 1, 0, 2):
+                msmemscope.tracer.start()
+                assert monitoring.get_tool(expected) == "msmemscope", expected
+                msmemscope.tracer.stop()
+                monitoring.use_tool_id(expected, "other")
+            msmemscope.tracer.start()
+            assert all(monitoring.get_tool(tool) == "other" for tool in range(6))
+    """)
+    if sys.version_info >= (3, 12):
+        assert "not traced: other tools use all places" in one.stderr
+
+
+def test_methods_of_native_types(run):
+    one = run("""
+        import re
+        import threading
+        import msmemscope
+        msmemscope.config(output="out")
+        def generator():
+            yield
+        values, pattern, lock, running = {1: 2}, re.compile("a"), threading.Lock(), generator()
+        def use():
+            values.get(1)
+            ",".join(["a"])
+            {1}.add(2)
+            pattern.match("a")
+            lock.acquire()
+            running.send(None)
+            try:
+                [].pop()
+            except IndexError:
+                pass
+            len([])
+        msmemscope.tracer.start()
+        use()
+        msmemscope.tracer.stop()
+    """)
+    called = [name.rpartition(".")[2] for name in names(one)]
+    assert called == ["<module>", "use", "get", "join", "add", "match", "acquire", "send", "generator", "pop", "len"]

@@ -68,6 +68,8 @@ struct ThreadCalls {
     run: u32,
     open: Vec<Open>,
     native_names: FxHashMap<(usize, usize), u32>,
+    /// By method of a native type, kept alive as code objects are.
+    method_names: FxHashMap<usize, (Py<PyAny>, u32)>,
     /// By code object, which is kept alive here so that no other can take its address.
     code_names: FxHashMap<usize, (Py<PyAny>, CodeName)>,
     /// Some of them, each at the place that its address gives it; empty before the first.
@@ -80,6 +82,7 @@ thread_local! {
             run: 0,
             open: Vec::new(),
             native_names: FxHashMap::with_hasher(FxBuildHasher),
+            method_names: FxHashMap::with_hasher(FxBuildHasher),
             code_names: FxHashMap::with_hasher(FxBuildHasher),
             recent_names: Vec::new(),
         })
@@ -200,6 +203,9 @@ impl ThreadCalls {
     /// is bound to: the object itself if that is a module or a capsule, else its type.
     fn name_of_native(&mut self, callable: &Bound<'_, PyAny>) -> u32 {
         let pointer = callable.as_ptr();
+        if is_method(callable) {
+            return self.name_of_method(callable);
+        }
         // SAFETY: live objects; the checked type has these fields.
         let key = unsafe {
             if ffi::PyCFunction_Check(pointer) == 0 {
@@ -221,6 +227,20 @@ impl ThreadCalls {
             self.native_names.clear();
         }
         self.native_names.insert(key, name);
+        name
+    }
+
+    /// The id of the name of a native type's method.
+    fn name_of_method(&mut self, method: &Bound<'_, PyAny>) -> u32 {
+        let key = method.as_ptr() as usize;
+        if let Some((_, name)) = self.method_names.get(&key) {
+            return *name;
+        }
+        let name = native_name(method);
+        if self.method_names.len() >= MOST_NAMES {
+            self.method_names.clear();
+        }
+        self.method_names.insert(key, (method.clone().unbind(), name));
         name
     }
 }
@@ -377,36 +397,82 @@ fn trace_end() {
     });
 }
 
-/// Installs or removes the profile function on the calling thread.
+/// Installs the profile function on the calling thread.
 #[pyfunction]
-fn trace_this_thread(enable: bool) -> PyResult<()> {
+fn trace_this_thread() -> PyResult<()> {
     let set_profile = interpreter().set_profile.ok_or_else(|| missing("PyEval_SetProfile"))?;
     // SAFETY: the function has the signature of a profile function and lives as long as the process.
-    unsafe { set_profile(enable.then_some(profile as ProfileFunction), std::ptr::null_mut()) };
+    unsafe { set_profile(Some(profile), std::ptr::null_mut()) };
     Ok(())
 }
 
-/// Installs or removes the profile function on all threads that exist.
+/// Where a thread's state has its profile function and its identity, in words from its begin.
+///
+/// No function of the interpreter tells the profile function of another thread, and the place differs from
+/// version to version. It is found by looking for our own in the state of the calling thread.
+struct ThreadStateLayout {
+    profile: usize,
+    identity: Option<usize>,
+}
+
+/// Words at the begin of a thread's state, all inside of it in Python 3.9 to 3.11.
+const THREAD_STATE_WORDS: usize = 32;
+
+impl ThreadStateLayout {
+    /// Needs our profile function to be installed on the calling thread.
+    fn find() -> Option<ThreadStateLayout> {
+        // SAFETY: the interpreter's lock is held, so this thread has a state, which is larger than what is read.
+        let words = unsafe { std::slice::from_raw_parts(ffi::PyThreadState_Get().cast::<usize>(), THREAD_STATE_WORDS) };
+        // SAFETY: no preconditions.
+        let this_thread = unsafe { libc::pthread_self() } as usize;
+        Some(ThreadStateLayout {
+            profile: words.iter().position(|word| *word == profile as ProfileFunction as usize)?,
+            identity: words.iter().position(|word| *word == this_thread),
+        })
+    }
+}
+
+/// Installs the profile function on all threads that have none, or removes it wherever it is ours.
+///
+/// Returns the identities of threads that have a profiler of their own, which they keep; zero for unknown ones.
 #[pyfunction]
-fn trace_all_threads(enable: bool) -> PyResult<()> {
+fn trace_all_threads(enable: bool) -> PyResult<Vec<usize>> {
+    static LAYOUT: OnceLock<Option<ThreadStateLayout>> = OnceLock::new();
     let known = interpreter();
-    let (Some(set), Some(interpreter_state), Some(first), Some(next)) =
-        (known.set_thread_profile, known.current_interpreter, known.first_thread, known.next_thread)
-    else {
-        return trace_this_thread(enable);
+    let mut others = Vec::new();
+    if enable {
+        trace_this_thread()?;
+    }
+    let layout = if enable {
+        LAYOUT.get_or_init(ThreadStateLayout::find).as_ref()
+    } else {
+        LAYOUT.get().and_then(Option::as_ref)
     };
-    let function = enable.then_some(profile as ProfileFunction);
-    // SAFETY: we hold the interpreter's lock, so the list of threads stays as it is.
+    let (Some(layout), Some(set), Some(interpreter_state), Some(first), Some(next)) =
+        (layout, known.set_thread_profile, known.current_interpreter, known.first_thread, known.next_thread)
+    else {
+        return Ok(others);
+    };
+    let ours = profile as ProfileFunction as usize;
+    // SAFETY: we hold the interpreter's lock, so the list of threads and their states stay as they are; the layout
+    // was found in a state of this interpreter.
     unsafe {
         let mut thread = first(interpreter_state());
         while !thread.is_null() {
-            if set(thread, function, std::ptr::null_mut()) != 0 {
-                return Err(PyErr::fetch(Python::assume_attached()));
+            let words = thread.cast::<usize>();
+            let installed = *words.add(layout.profile);
+            let function = enable.then_some(profile as ProfileFunction);
+            if installed == if enable { 0 } else { ours } {
+                if set(thread, function, std::ptr::null_mut()) != 0 {
+                    return Err(PyErr::fetch(Python::assume_attached()));
+                }
+            } else if installed != 0 && installed != ours {
+                others.push(layout.identity.map_or(0, |place| *words.add(place)));
             }
             thread = next(thread);
         }
     }
-    Ok(())
+    Ok(others)
 }
 
 fn missing(name: &str) -> PyErr {
@@ -458,9 +524,15 @@ fn monitor_native_end(
     }
 }
 
+/// Whether it is a function written in C. `object.method()` comes here as the method of the type.
 fn is_native(callable: &Bound<'_, PyAny>) -> bool {
     // SAFETY: a live object.
-    unsafe { ffi::PyCFunction_Check(callable.as_ptr()) != 0 }
+    unsafe { ffi::PyCFunction_Check(callable.as_ptr()) != 0 || is_method(callable) }
+}
+
+fn is_method(callable: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: a live object and a type that lives as long as the interpreter.
+    unsafe { ffi::Py_TYPE(callable.as_ptr()) == &raw mut ffi::PyMethodDescr_Type }
 }
 
 /// Adds the functions of this module to the extension.
