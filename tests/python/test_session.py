@@ -206,6 +206,52 @@ def test_a_forked_child_has_its_own_recording(run):
     assert sorted(by_process.values()) == [["4096"], ["8192"]]
 
 
+def test_forked_workers_that_end_at_once_are_named(run):
+    one = run("""
+        import os
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        framework.begin()
+        msmemscope.start()
+        pool = framework.Pool()
+        pool.block(4096)
+        msmemscope.step()       # pools have reported: the variable they look at is withdrawn
+        for number in range(2):
+            if os.fork() == 0:
+                pool.block(8192)
+                os._exit(0)
+            os.wait()
+        msmemscope.stop()
+    """)
+    assert "LD_PRELOAD" not in one.stderr
+    (line,) = [line for line in one.stderr.splitlines() if "recover" in line]
+    assert "2 recordings have no results yet: msmemscope recover" in line
+
+
+def test_every_scope_has_its_own_settings(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(events="alloc,free", call_stack="python:3", output="out")
+        framework.begin()
+        msmemscope.start()
+        framework.free(framework.allocate(4096))
+        kept = framework.allocate(8192)
+        msmemscope.stop()
+        msmemscope.config(events="launch")
+        msmemscope.start()
+        framework.free(kept)
+        framework.free(framework.allocate(12288))
+        msmemscope.stop()
+        msmemscope.config(events="alloc,free", device="cpu")        # for nothing
+    """)
+    sizes = [(row["Event"], row.attributes["size"]) for row in one.rows() if row["Event Type"] == "HAL"]
+    # What was shown has its end.
+    assert sizes == [("MALLOC", "4096"), ("FREE", "4096"), ("MALLOC", "8192"), ("FREE", "8192")]
+    assert len(one.files("memscope_dump_*.csv")) == 1
+
+
 def test_threads_started_before_the_import_are_recorded(run):
     one = run("""
         import threading

@@ -4,19 +4,20 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use msmemscope_analysis::analyze;
-use msmemscope_config::{
-    AnalysisSet, CollectMode, EventSet, Recording, Settings, SettingsChange, Variant, config_json,
-};
+use msmemscope_config::{AnalysisSet, CollectMode, Settings, SettingsChange, config_json};
 use msmemscope_event::ProcessInfoKey;
 use msmemscope_import::Recording as Process;
 use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish_opened};
-use msmemscope_timeline::{DeviceFilter, EventKinds, TimelineSettings};
+use msmemscope_timeline::TimelineSettings;
 use msmemscope_trace::Trace;
+use msmemscope_trace::reader::TraceIdentity;
 
 use crate::analyzing::{self, FoundNotes};
 use crate::log_file;
 use crate::progress::Bar;
-use crate::recordings::{RecordingDirectory, recordings_named};
+use crate::recordings::{RecordingDirectory, recordings_in, recordings_named};
+use crate::scopes::Scopes;
+use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
 use crate::{FAILURE, Outcome, print};
@@ -25,12 +26,13 @@ use crate::{FAILURE, Outcome, print};
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
     let path = recording.trace_path();
     let trace = Trace::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let (settings, command) = recorded_settings(&trace, change);
+    let scopes = Scopes::of(trace.definitions(), change);
+    let (settings, command) = (&scopes.settings, command_line(&trace));
     let process = Process::Trace { trace: Box::new(trace), path };
     let Process::Trace { trace, .. } = &process else { unreachable!("made above") };
     let wanted = settings.call_stacks;
     let stacks = SymbolStacks::new(trace, wanted.native_depth.is_some(), wanted.python_depth);
-    let mut options = options(&settings, !recording.is_running());
+    let mut options = options(&scopes, !recording.is_running());
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);
     }
@@ -63,7 +65,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     };
     let findings = answers.as_ref().map_or(String::new(), |answers| analyzing::render(answers, false));
     let has_alarm = answers.as_ref().is_some_and(analyzing::has_alarm);
-    write_config(&recording.path, &settings);
+    write_config(&recording.path, settings);
     let mut notes = report.notes;
     notes.extend(stacks.notes());
     if report.rows == 0 && settings.collect_mode == CollectMode::Deferred {
@@ -79,7 +81,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         findings,
         has_alarm,
     };
-    log_file::write(&mut process, report.messages, &settings);
+    log_file::write(&mut process, report.messages, settings);
     Ok(process)
 }
 
@@ -113,40 +115,46 @@ pub fn finish_directories(
     }
     let reports = finish_all(&recordings, change, terminal);
     print(summary::render(&reports).as_bytes())?;
+    for recording in recordings.iter().filter(|_| !only_unfinished) {
+        let is_child = |other: &TraceIdentity| other.parent_process_id == recording.identity.process_id;
+        if let Some(output) = recording.path.parent() {
+            tell_unfinished(output, is_child, terminal);
+        }
+    }
     Ok(if reports.len() == recordings.len() { 0 } else { FAILURE })
 }
 
-/// The settings a process was recorded with, changed as asked, and what the process was called as.
-fn recorded_settings(trace: &Trace, change: &SettingsChange) -> (Settings, String) {
-    let definitions = trace.definitions();
-    let recorded = definitions
-        .process_information(ProcessInfoKey::Settings)
-        .and_then(|text| Recording::from_environment(&String::from_utf8_lossy(text)).ok())
-        .map_or_else(|| Settings::defaults(Variant::Msmemscope), |recording| recording.settings);
-    let command = definitions.process_information(ProcessInfoKey::CommandLine).unwrap_or_default();
+/// Tells of recordings that nobody finished: their launcher was killed, or they are of forked processes that ended in
+/// a way that leaves no time for results.
+pub fn tell_unfinished(output: &Path, is_meant: impl Fn(&TraceIdentity) -> bool, terminal: &Terminal) {
+    let recordings = recordings_in(output).unwrap_or_default();
+    let is_left = |recording: &&RecordingDirectory| {
+        is_meant(&recording.identity) && !recording.is_finished() && !recording.is_running()
+    };
+    let count = recordings.iter().filter(is_left).count();
+    if count > 0 {
+        let (program, shown) = (terminal.program_name(), quoted_path(output));
+        let recordings = if count == 1 { "1 recording has" } else { &format!("{count} recordings have") };
+        terminal.warning(format!("{recordings} no results yet: {program} recover {shown}"));
+    }
+}
+
+/// What the process was called as.
+fn command_line(trace: &Trace) -> String {
+    let command = trace.definitions().process_information(ProcessInfoKey::CommandLine).unwrap_or_default();
     let words: Vec<_> = command.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
-    let (settings, _) = change.apply_to(&recorded);
-    (settings, words.join(" ").trim().to_owned())
+    words.join(" ").trim().to_owned()
 }
 
 /// How the output crate is to finish, said in its words.
-fn options<'a>(settings: &Settings, process_ended: bool) -> FinishOptions<'a> {
-    let written = settings.events.written;
+fn options<'a>(scopes: &Scopes, process_ended: bool) -> FinishOptions<'a> {
+    let settings = &scopes.settings;
     FinishOptions {
         formats: Formats { csv: settings.data_formats.csv, database: settings.data_formats.db },
         timeline: TimelineSettings {
-            devices: DeviceFilter {
-                all_npus: settings.devices.all_npus,
-                npus: (0..32).filter(|slot| settings.devices.npu_slots >> slot & 1 != 0).collect(),
-                host: settings.devices.cpu,
-            },
+            filter: scopes.filter.clone(),
+            later_filters: scopes.later_filters.clone(),
             steps: settings.steps.iter().map(|&step| u64::from(step)).collect(),
-            kinds: EventKinds {
-                allocations: written.contains(EventSet::ALLOC),
-                frees: written.contains(EventSet::FREE),
-                launches: written.contains(EventSet::LAUNCH),
-                accesses: written.contains(EventSet::ACCESS),
-            },
             process_ended,
             step_source: None,
         },

@@ -21,6 +21,7 @@ mod program;
 mod progress;
 mod recordings;
 mod run;
+mod scopes;
 mod shell;
 mod signals;
 mod standin;

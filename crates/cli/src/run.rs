@@ -9,10 +9,10 @@ use msmemscope_output::insight;
 
 use crate::availability::needs_python_half;
 use crate::card_memory::CardWatch;
-use crate::finishing::finish_all;
+use crate::finishing::{finish_all, tell_unfinished};
 use crate::libraries::{self, RECORDER};
 use crate::preload::PreloadPath;
-use crate::recordings::{RecordingDirectory, recordings_in, recordings_of_run};
+use crate::recordings::{RecordingDirectory, recordings_of_run};
 use crate::shell::quoted_path;
 use crate::signals::{SignalGate, die_by};
 use crate::supervise::{JobEnd, wait_for_job};
@@ -33,7 +33,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
     let library_directory = libraries::library_directory()?;
     let recorder = library_directory.join(RECORDER);
     warn_about_trust(&recorder, terminal);
-    tell_unfinished(&settings.output, terminal);
+    tell_unfinished(&settings.output, |_| true, terminal);
     let preload = PreloadPath::new(&recorder)?;
     terminal.information(format!("recording into {}", quoted_path(&settings.output)));
 
@@ -79,18 +79,6 @@ fn warn_about_trust(recorder: &Path, terminal: &Terminal) {
         if let Ok(Some(reason)) = libraries::distrust_reason(path) {
             terminal.warning(format!("the {kind} {} {reason}", quoted_path(path)));
         }
-    }
-}
-
-/// Recordings of earlier runs that nobody finished: their launcher was killed.
-fn tell_unfinished(output: &Path, terminal: &Terminal) {
-    let recordings = recordings_in(output).unwrap_or_default();
-    let unfinished = recordings.iter().filter(|recording| !recording.is_finished() && !recording.is_running());
-    let count = unfinished.count();
-    if count > 0 {
-        let (program, shown) = (terminal.program_name(), quoted_path(output));
-        let recordings = if count == 1 { "1 recording has" } else { &format!("{count} recordings have") };
-        terminal.warning(format!("{recordings} no results yet: {program} recover {shown}"));
     }
 }
 

@@ -11,13 +11,14 @@
 //! looks finished; the next one removes its remains and goes on under the same names. A lock on the trace keeps finishers apart.
 
 use std::fmt;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use msmemscope_event::{Device, Severity};
 use msmemscope_timeline::{
-    FactSource, Summary, TimelineSettings, collect_owners, detect_step_source, possible_devices,
+    EventFilter, FactSource, Summary, TimelineSettings, collect_owners, detect_step_source, possible_devices,
 };
 use msmemscope_trace::{Completeness, TRACE_FILE_NAME, Trace, TraceError};
 
@@ -103,17 +104,24 @@ impl Default for FinishOptions<'_> {
 }
 
 impl FinishOptions<'_> {
-    /// One line that changes whenever the files would say something else.
+    /// One line that changes whenever the files would say something else. Changes of the process's own settings only
+    /// add to it.
     fn fingerprint(&self) -> String {
-        let TimelineSettings { devices, steps, kinds, .. } = &self.timeline;
-        format!(
-            "{} {:?} {devices:?} {steps:?} {kinds:?} owners={} notes={} stacks={}",
+        let mut line = format!(
+            "{} {:?} {:?} owners={} notes={} stacks={}",
             self.prefix,
             self.formats,
+            self.timeline.steps,
             self.owners,
             self.notes.map(|notes| notes.fingerprint()).unwrap_or_default(),
             self.stack_formatter.is_some()
-        )
+        );
+        let mut filters: Vec<_> = self.timeline.filters().collect();
+        filters.dedup();
+        for EventFilter { devices, kinds } in filters {
+            let _ = write!(line, " {devices:?} {kinds:?}");
+        }
+        line
     }
 }
 
@@ -242,8 +250,9 @@ pub fn finish_opened(
     }
     let manifest = Manifest::read(directory);
     let fingerprint = options.fingerprint();
-    let earlier = manifest.as_ref().filter(|manifest| manifest.options == fingerprint);
-    if let Some(manifest) = earlier.filter(|manifest| is_up_to_date(manifest, directory, trace, &settings)) {
+    let earlier = manifest.as_ref().filter(|manifest| fingerprint.starts_with(&manifest.options));
+    let same = earlier.filter(|manifest| manifest.options == fingerprint);
+    if let Some(manifest) = same.filter(|manifest| is_up_to_date(manifest, directory, trace, &settings)) {
         return Ok(already_complete(directory, manifest, trace, &settings, notes, progress));
     }
     let continued = earlier
@@ -347,7 +356,9 @@ fn listed(directory: &Path, manifest: &Manifest) -> Vec<WrittenFile> {
 /// Devices that get a table: all that may have rows, and the host in case nobody has.
 fn candidate_devices<S: FactSource>(source: &S, settings: &TimelineSettings) -> Vec<Device> {
     let mut devices = possible_devices(source);
-    devices.retain(|&device| device != Device::Unknown && settings.devices.includes(device));
+    devices.retain(|&device| {
+        device != Device::Unknown && settings.filters().any(|filter| filter.devices.includes(device))
+    });
     if !devices.contains(&Device::Host) {
         devices.push(Device::Host);
     }

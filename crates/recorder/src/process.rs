@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_config::RECORDING_VARIABLE;
+use msmemscope_control::SOURCE_POOL;
 use msmemscope_event::{Fact, LossReason, ProcessInfoKey, StackId};
 use msmemscope_trace::TRACE_FILE_NAME;
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 use msmemscope_trace::writer::{Chunk, ChunkError, ProcessIdentity, TraceFile};
 
 use crate::live_chunks::LiveChunks;
-use crate::{clock, errno, losses, message, python_stacks, settings, state, strings, thread};
+use crate::{clock, errno, losses, message, python_stacks, settings, sources, state, strings, thread};
 
 /// Owner of a wiped or not yet existing page.
 const NOBODY: u64 = 0;
@@ -360,16 +361,20 @@ pub fn follow_settings() -> Result<(), i32> {
 }
 
 /// Says once that frameworks will not report their pools: they do so only if they find this library,
-/// under the name it has, in LD_PRELOAD.
+/// under the name it has, in LD_PRELOAD. Children of a fork have the variable of a later time, when it is no longer
+/// needed: they say nothing.
 fn warn_about_missing_pools() {
-    static TOLD: AtomicBool = AtomicBool::new(false);
+    static JUDGED: AtomicBool = AtomicBool::new(false);
+    if JUDGED.swap(true, Ordering::Relaxed) || sources::seen() & SOURCE_POOL != 0 {
+        return;
+    }
     let preload = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let names_us = |entry: &[u8]| {
         let real_path = std::fs::canonicalize(OsStr::from_bytes(entry));
         real_path.is_ok_and(|path| path.file_name() == Some(OsStr::new("libascend_kernel_hook.so")))
     };
     let reported = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).any(names_us);
-    if !reported && !TOLD.swap(true, Ordering::Relaxed) {
+    if !reported {
         message::say(
             "libascend_kernel_hook.so is not in LD_PRELOAD: PyTorch and MindSpore will not report their memory pools",
         );

@@ -79,8 +79,8 @@ pub(crate) struct Block {
     pub(crate) handle: u64,
     /// Allocated while recording was not on, and not promoted since.
     pub(crate) in_shadow: bool,
-    /// Its MALLOC passed the filters, so its FREE must.
-    pub(crate) shown: bool,
+    /// The filters at its MALLOC want to see its FREE.
+    pub(crate) free_is_wanted: bool,
     /// Where it lies; given when it is inserted.
     pub(crate) slot: u32,
 }
@@ -263,7 +263,7 @@ mod tests {
             latest_ns: 0,
             handle,
             in_shadow: false,
-            shown: true,
+            free_is_wanted: true,
             slot: 0,
         }
     }

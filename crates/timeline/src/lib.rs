@@ -27,7 +27,7 @@ mod python_calls;
 pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent, WatchObservation};
 pub use owner::{OwnerBook, OwnerTable, collect_owners};
 pub use pass::{EventSink, Timeline, run};
-pub use settings::{DeviceFilter, EventKinds, TimelineSettings};
+pub use settings::{DeviceFilter, EventFilter, EventKinds, TimelineSettings};
 pub use source::{FactSource, FactStream, possible_devices};
 pub use steps::{StepSource, detect_step_source};
 pub use summary::{PoolSummary, Summary};

@@ -8,7 +8,8 @@
 //! as shadow events.
 
 use msmemscope_event::{
-    BlockProperties, Device, DeviceMap, Fact, Pool, Record, RecordingState, StackId, StringId, SystemEvent, WatchDetail,
+    BlockProperties, Device, DeviceMap, Fact, Pool, ProcessInfoKey, Record, RecordingState, StackId, StringId,
+    SystemEvent, WatchDetail,
 };
 use rustc_hash::FxHashMap;
 
@@ -17,7 +18,7 @@ use crate::clock::OutputClock;
 use crate::event::{BlockEvent, CardUse, EventKind, LabelChange, TimelineEvent, WatchObservation};
 use crate::pools::PoolBook;
 use crate::python_calls::PythonCallTracker;
-use crate::settings::TimelineSettings;
+use crate::settings::{EventFilter, TimelineSettings};
 use crate::source::{FactSource, FactStream};
 use crate::steps::{STEP_RANGE_MESSAGE, StepTracker, is_default_domain};
 use crate::summary::Summary;
@@ -81,6 +82,10 @@ struct CardState {
 /// The state of a pass.
 pub struct Timeline<'s> {
     settings: &'s TimelineSettings,
+    /// What is shown now.
+    filter: &'s EventFilter,
+    /// Settings of the process met so far.
+    settings_met: usize,
     device_map: DeviceMap,
     /// Ids of domain names that mean "no domain".
     default_domains: Vec<StringId>,
@@ -100,6 +105,8 @@ impl<'s> Timeline<'s> {
         let definitions = source.definitions();
         Self {
             settings,
+            filter: &settings.filter,
+            settings_met: 0,
             device_map: definitions.device_map().map(DeviceMap::parse).unwrap_or_default(),
             default_domains: definitions.string_ids_where(|text| is_default_domain(Some(text))),
             clock: OutputClock::new(source.wall_offset_ns()),
@@ -179,6 +186,7 @@ impl<'s> Timeline<'s> {
     fn other_fact(&mut self, time: u64, origin: Origin, fact: &Fact<'_>, sink: &mut impl EventSink) {
         let (device, kind) = match *fact {
             Fact::Access { .. } => return self.access(time, origin, fact, sink),
+            Fact::ProcessInfo { key: ProcessInfoKey::Settings, .. } => return self.settings_changed(),
             Fact::RangeBegin { domain, device, range_id, message } => {
                 let device = self.device_map.physical(device);
                 let in_default_domain = !domain.is_some() || self.default_domains.contains(&domain);
@@ -231,6 +239,15 @@ impl<'s> Timeline<'s> {
         };
         let step = self.steps.step_of(device);
         self.emit_in_step(time, origin, device, step, kind, sink);
+    }
+
+    /// The first settings of a process are those it begins with.
+    fn settings_changed(&mut self) {
+        if let Some(filter) = self.settings_met.checked_sub(1).and_then(|later| self.settings.later_filters.get(later))
+        {
+            self.filter = filter;
+        }
+        self.settings_met += 1;
     }
 
     /// Facts that become events without changing anything.
@@ -324,11 +341,11 @@ impl<'s> Timeline<'s> {
             latest_ns,
             handle,
             in_shadow: !recording,
-            shown: false,
+            free_is_wanted: false,
             slot: self.blocks.next_slot(),
         };
         if recording {
-            block.shown = self.emit_malloc(origin, address, &block, false, sink);
+            block.free_is_wanted = self.emit_malloc(origin, address, &block, false, sink);
         }
         self.blocks.insert(key, block);
     }
@@ -356,7 +373,8 @@ impl<'s> Timeline<'s> {
         }
     }
 
-    /// Emits the MALLOC of a block at its latest time. Returns whether the filters let it through.
+    /// Emits the MALLOC of a block at its latest time. Returns whether the filters want to see its FREE, whatever
+    /// they are by then.
     #[inline]
     fn emit_malloc(
         &mut self,
@@ -369,10 +387,10 @@ impl<'s> Timeline<'s> {
         let device = block.properties.device;
         let step = self.steps.step_of(device);
         let event = self.block_event(address, block, shadow);
-        let shown = self.settings.kinds.allocations && self.passes(device, step);
+        let passes = self.passes(device, step);
+        let shown = self.filter.kinds.allocations && passes;
         self.deliver(shown, block.latest_ns, origin, device, step, EventKind::Malloc(event), sink);
-        // With MALLOC rows off, FREE rows still follow the device and step filters.
-        shown || (!self.settings.kinds.allocations && self.passes(device, step))
+        self.filter.kinds.frees && passes
     }
 
     #[inline]
@@ -428,7 +446,7 @@ impl<'s> Timeline<'s> {
         let device = block.properties.device;
         let step = self.steps.step_of(device);
         let event = self.block_event(key.address(), block, shadow);
-        let shown = self.settings.kinds.frees && (block.shown || self.passes(device, step));
+        let shown = block.free_is_wanted || (self.filter.kinds.frees && self.passes(device, step));
         self.deliver(shown, timestamp_ns, origin, device, step, EventKind::Free(event), sink);
     }
 
@@ -488,7 +506,7 @@ impl<'s> Timeline<'s> {
             output_position,
         };
         let step = self.steps.step_of(device);
-        let shown = self.settings.kinds.accesses && self.passes(device, step);
+        let shown = self.filter.kinds.accesses && self.passes(device, step);
         self.deliver(shown, timestamp_ns, origin, device, step, event, sink);
     }
 
@@ -513,8 +531,8 @@ impl<'s> Timeline<'s> {
             let promoted = *block;
             let origin =
                 Origin { thread_id: promoted.thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
-            let shown = self.emit_malloc(origin, key.address(), &promoted, true, sink);
-            self.blocks.get_mut(slot).shown = shown;
+            let free_is_wanted = self.emit_malloc(origin, key.address(), &promoted, true, sink);
+            self.blocks.get_mut(slot).free_is_wanted = free_is_wanted;
         }
     }
 
@@ -550,7 +568,7 @@ impl<'s> Timeline<'s> {
     #[inline]
     fn passes(&self, device: Device, step: u64) -> bool {
         let in_step = self.settings.steps.is_empty() || self.settings.steps.contains(&step);
-        in_step && self.settings.devices.includes(device)
+        in_step && self.filter.devices.includes(device)
     }
 
     fn emit_plain(&mut self, time: u64, origin: Origin, kind: EventKind, sink: &mut impl EventSink) {
@@ -568,7 +586,7 @@ impl<'s> Timeline<'s> {
         sink: &mut impl EventSink,
     ) {
         let wanted = match kind {
-            EventKind::Operator { .. } | EventKind::Kernel { .. } => self.settings.kinds.launches,
+            EventKind::Operator { .. } | EventKind::Kernel { .. } => self.filter.kinds.launches,
             _ => true,
         };
         let timestamp_ns = self.clock.plain(time);

@@ -48,15 +48,30 @@ impl EventKinds {
     pub const ALL: EventKinds = EventKinds { allocations: true, frees: true, launches: true, accesses: true };
 }
 
+/// Chosen events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Devices to show, by physical id.
+    pub devices: DeviceFilter,
+    /// Kinds to show.
+    pub kinds: EventKinds,
+}
+
+impl EventFilter {
+    /// Lets everything through.
+    pub const ALL: EventFilter = EventFilter { devices: DeviceFilter::ALL, kinds: EventKinds::ALL };
+}
+
 /// How a pass is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineSettings {
-    /// Devices to show, by physical id.
-    pub devices: DeviceFilter,
+    /// What to show.
+    pub filter: EventFilter,
+    /// What to show from each later change of the process's own settings on, in their order. After the last, nothing
+    /// changes any more.
+    pub later_filters: Vec<EventFilter>,
     /// Steps to show; empty means all.
     pub steps: Vec<u64>,
-    /// Kinds to show.
-    pub kinds: EventKinds,
     /// Whether the process has ended. If so, blocks still alive get their closing events.
     pub process_ended: bool,
     /// Where steps come from, if already known (see [`crate::detect_step_source`]). Needed only to
@@ -64,12 +79,19 @@ pub struct TimelineSettings {
     pub step_source: Option<StepSource>,
 }
 
+impl TimelineSettings {
+    /// All filters, the first one first.
+    pub fn filters(&self) -> impl Iterator<Item = &EventFilter> {
+        std::iter::once(&self.filter).chain(&self.later_filters)
+    }
+}
+
 impl Default for TimelineSettings {
     fn default() -> Self {
         Self {
-            devices: DeviceFilter::ALL,
+            filter: EventFilter::ALL,
+            later_filters: Vec::new(),
             steps: Vec::new(),
-            kinds: EventKinds::ALL,
             process_ended: true,
             step_source: None,
         }

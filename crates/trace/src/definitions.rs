@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use msmemscope_event::{CodeId, Fact, ModuleId, ProcessInfoKey, PythonFrame, Record, StackId, StringId};
+use msmemscope_event::{
+    CodeId, Fact, ModuleId, ProcessInfoKey, PythonFrame, Record, RecordingState, StackId, StringId,
+};
 
 /// A native module that was mapped for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +43,15 @@ pub struct PythonCode {
     pub line_table: Vec<u8>,
 }
 
+/// Settings of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedSettings<'a> {
+    /// As the recorder was given them.
+    pub text: &'a [u8],
+    /// Whether recording was on while they were in force.
+    pub was_used: bool,
+}
+
 /// A native stack and when it was defined, which says which modules its addresses lie in.
 #[derive(Debug)]
 struct NativeStack {
@@ -57,6 +68,10 @@ pub struct Definitions {
     codes: HashMap<u32, PythonCode>,
     modules: Vec<Module>,
     process_information: HashMap<ProcessInfoKey, Vec<u8>>,
+    /// Settings, and when they came into force.
+    settings: Vec<(u64, Vec<u8>)>,
+    /// When recording was switched on or off.
+    states: Vec<(u64, RecordingState)>,
     device_map: Option<Vec<u8>>,
 }
 
@@ -101,9 +116,13 @@ impl Definitions {
                 }
             }
             Fact::DeviceMap { text } => self.device_map = Some(text.to_vec()),
+            Fact::ProcessInfo { key: ProcessInfoKey::Settings, text } => {
+                self.settings.push((record.monotonic_ns, text.to_vec()));
+            }
             Fact::ProcessInfo { key, text } => {
                 self.process_information.insert(key, text.to_vec());
             }
+            Fact::Recording { state } => self.states.push((record.monotonic_ns, state)),
             _ => {}
         }
     }
@@ -168,7 +187,25 @@ impl Definitions {
             .or_else(|| self.modules.iter().filter(covers).find(alive))
     }
 
-    /// A text about the process.
+    /// The settings of the process, in the order in which they came into force.
+    pub fn settings(&self) -> Vec<RecordedSettings<'_>> {
+        let mut settings: Vec<_> = self.settings.iter().map(|(begin_ns, text)| (*begin_ns, &text[..])).collect();
+        settings.sort_by_key(|(begin_ns, _)| *begin_ns);
+        let mut states = self.states.clone();
+        states.sort_by_key(|(time_ns, _)| *time_ns);
+        let ends = settings.iter().skip(1).map(|(begin_ns, _)| *begin_ns).chain([u64::MAX]).collect::<Vec<_>>();
+        let recorded = settings.iter().zip(ends).map(|(&(begin_ns, text), end_ns)| {
+            let first = states.partition_point(|(time_ns, _)| *time_ns < begin_ns);
+            let behind = states.partition_point(|(time_ns, _)| *time_ns < end_ns);
+            let was_used = states[first.saturating_sub(1)..behind.max(first)]
+                .iter()
+                .any(|(_, state)| *state == RecordingState::On);
+            RecordedSettings { text, was_used }
+        });
+        recorded.collect()
+    }
+
+    /// A text about the process. Settings have a function of their own.
     pub fn process_information(&self, key: ProcessInfoKey) -> Option<&[u8]> {
         self.process_information.get(&key).map(|text| &text[..])
     }
@@ -176,5 +213,36 @@ impl Definitions {
     /// Text of `ASCEND_RT_VISIBLE_DEVICES`, if it was set.
     pub fn device_map(&self) -> Option<&[u8]> {
         self.device_map.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_used_if_recording_is_on_while_they_are_in_force() {
+        let mut definitions = Definitions::default();
+        let mut learn = |monotonic_ns, fact| {
+            let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
+            definitions.learn(&Record { monotonic_ns, thread_id: 1, native_stack, python_stack, fact });
+        };
+        let settings = |text: &'static [u8]| Fact::ProcessInfo { key: ProcessInfoKey::Settings, text };
+        let state = |state| Fact::Recording { state };
+        // In the order of chunks, which is not that of time.
+        learn(70, settings(b"while on"));
+        learn(90, settings(b"last"));
+        learn(10, settings(b"first"));
+        learn(10, state(RecordingState::Shadow));
+        learn(20, settings(b"second"));
+        learn(30, state(RecordingState::On));
+        learn(40, state(RecordingState::Shadow));
+        learn(50, settings(b"third"));
+        learn(60, state(RecordingState::On));
+        learn(80, state(RecordingState::Off));
+        let found: Vec<_> = definitions.settings().iter().map(|known| (known.text, known.was_used)).collect();
+        let expected: [(&[u8], bool); 5] =
+            [(b"first", false), (b"second", true), (b"third", true), (b"while on", true), (b"last", false)];
+        assert_eq!(found, expected);
     }
 }

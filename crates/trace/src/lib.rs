@@ -18,7 +18,7 @@ mod definitions;
 mod merge;
 
 pub use appendix::append_facts;
-pub use definitions::{Definitions, Module, PythonCode};
+pub use definitions::{Definitions, Module, PythonCode, RecordedSettings};
 pub use merge::RecordStream;
 pub use reader::{Completeness, Damage, Trace, TraceError};
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use msmemscope_event::{BlockProperties, Device, Fact, Pool, RecordingState};
 use msmemscope_output::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, finish};
-use msmemscope_timeline::{DeviceFilter, TimelineSettings};
+use msmemscope_timeline::{DeviceFilter, EventFilter, TimelineSettings};
 
 use crate::support::Recording;
 
@@ -106,8 +106,9 @@ fn finishing_twice_does_nothing_the_second_time() {
 fn other_options_give_new_files_beside_the_old_ones() {
     let recording = two_devices();
     let first = recording.finish(&at(1_700_000_000));
-    let only_first_device = DeviceFilter { all_npus: false, npus: vec![0], host: false };
-    let timeline = TimelineSettings { devices: only_first_device, ..TimelineSettings::default() };
+    let devices = DeviceFilter { all_npus: false, npus: vec![0], host: false };
+    let filter = EventFilter { devices, ..EventFilter::ALL };
+    let timeline = TimelineSettings { filter, ..TimelineSettings::default() };
     let second = recording.finish(&FinishOptions { timeline, ..at(1_700_000_000) });
     assert_eq!(second.outcome, FinishOutcome::Written);
     assert_eq!(second.files.len(), 1);

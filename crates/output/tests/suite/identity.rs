@@ -8,7 +8,7 @@ use msmemscope_event::{
 };
 use msmemscope_output::{BlockNotes, FinishOptions, Formats, StackFormatter};
 use msmemscope_timeline::event::FailureList;
-use msmemscope_timeline::{EventKind, EventKinds, TimelineEvent, TimelineSettings};
+use msmemscope_timeline::{EventFilter, EventKind, EventKinds, TimelineEvent, TimelineSettings};
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
@@ -186,7 +186,8 @@ fn kinds_that_were_not_asked_for_are_absent() {
     recording.record(8, Fact::Free { properties, address: 0x1000 });
     recording.close(9);
     let kinds = EventKinds { allocations: false, frees: false, launches: false, accesses: false };
-    let timeline = TimelineSettings { kinds, ..TimelineSettings::default() };
+    let timeline =
+        TimelineSettings { filter: EventFilter { kinds, ..EventFilter::ALL }, ..TimelineSettings::default() };
     let report = recording.finish(&FinishOptions { timeline, ..FinishOptions::default() });
     assert_eq!(report.rows, 1);
     assert_eq!(report.summary.events_hidden, 2);

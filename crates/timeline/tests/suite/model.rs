@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use msmemscope_event::{BlockProperties, Device, Fact, Pool, RecordingState};
-use msmemscope_timeline::{BlockEvent, DeviceFilter, EventKind, TimelineEvent, TimelineSettings};
+use msmemscope_timeline::{BlockEvent, DeviceFilter, EventFilter, EventKind, TimelineEvent};
 use proptest::prelude::*;
 
-use crate::support::{Facts, allocation, driver, free, heap, pool};
+use crate::support::{Facts, allocation, driver, free, heap, pool, showing};
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
@@ -217,7 +217,7 @@ proptest! {
         let facts = facts_of(&actions);
         let (all, unfiltered) = facts.run();
         let devices = DeviceFilter { all_npus: false, npus: vec![1], host: true };
-        let (some, filtered) = facts.run_with(&TimelineSettings { devices: devices.clone(), ..TimelineSettings::default() });
+        let (some, filtered) = facts.run_with(&showing(EventFilter { devices: devices.clone(), ..EventFilter::ALL }));
         let expected: Vec<TimelineEvent> = all.into_iter().filter(|event| devices.includes(event.device)).collect();
         prop_assert_eq!(some, expected);
         prop_assert_eq!(filtered.pools, unfiltered.pools);

@@ -1,13 +1,15 @@
 //! One test per rule.
 
 use msmemscope_event::{
-    AccessKind, AllocationInterface, BlockProperties, Device, Fact, Framework, Pool, RecordingState, StackId, StringId,
+    AccessKind, AllocationInterface, BlockProperties, Device, Fact, Framework, Pool, ProcessInfoKey, RecordingState,
+    StackId, StringId,
 };
 use msmemscope_timeline::{
-    DeviceFilter, EventKind, EventKinds, StepSource, TimelineSettings, detect_step_source, possible_devices,
+    DeviceFilter, EventFilter, EventKind, EventKinds, StepSource, TimelineSettings, detect_step_source,
+    possible_devices,
 };
 
-use crate::support::{Facts, NPU, allocation, brief, driver, free, heap, mark, pool, range_end, step_begin};
+use crate::support::{Facts, NPU, allocation, brief, driver, free, heap, mark, pool, range_end, showing, step_begin};
 
 fn access(address: u64, device: Device, framework: Framework) -> Fact<'static> {
     Fact::Access {
@@ -386,7 +388,7 @@ fn device_and_kind_filters_hide_without_changing_anything() {
     facts.at(1, ON).at(2, allocation(second, 0x10, 1)).at(3, allocation(pool(Pool::PytorchCaching), 0x10, 2));
     facts.at(4, allocation(driver(Device::Host), 0x10, 4)).at(5, free(pool(Pool::PytorchCaching), 0x10));
     let devices = DeviceFilter { all_npus: false, npus: vec![0], host: false };
-    let settings = TimelineSettings { devices, ..TimelineSettings::default() };
+    let settings = showing(EventFilter { devices, ..EventFilter::ALL });
     let (events, summary) = facts.run_with(&settings);
     // A free without device finds the first block at its address.
     assert_eq!(
@@ -396,9 +398,49 @@ fn device_and_kind_filters_hide_without_changing_anything() {
     assert_eq!(summary.pools.len(), 3);
 
     let kinds = EventKinds { allocations: false, ..EventKinds::ALL };
-    let (events, _) = facts.run_with(&TimelineSettings { kinds, ..TimelineSettings::default() });
+    let (events, _) = facts.run_with(&showing(EventFilter { kinds, ..EventFilter::ALL }));
     assert!(events.iter().all(|event| !matches!(event.kind, EventKind::Malloc(_))));
     assert_eq!(events.len(), 4, "start and three frees");
+}
+
+#[test]
+fn settings_that_change_show_other_things_from_then_on() {
+    let settings = Fact::ProcessInfo { key: ProcessInfoKey::Settings, text: b"" };
+    let block = pool(Pool::PytorchCaching);
+    let operator = Fact::OperatorBegin {
+        framework: Framework::Aten,
+        device: Device::Npu(0),
+        name: StringId::NONE,
+        detail: StringId::NONE,
+    };
+    let mut facts = Facts::ending_at(20);
+    facts.at(1, settings).at(2, ON).at(3, allocation(block, 0x10, 1)).at(4, allocation(block, 0x20, 2)).at(5, operator);
+    facts.at(6, SHADOW).at(7, settings).at(8, ON);
+    facts.at(9, free(block, 0x10)).at(10, allocation(block, 0x30, 4)).at(11, operator).at(12, free(block, 0x30));
+    let memory = EventKinds { launches: false, ..EventKinds::ALL };
+    let launches = EventKinds { allocations: false, frees: false, ..EventKinds::ALL };
+    let filter = |kinds| EventFilter { kinds, ..EventFilter::ALL };
+    let changing = TimelineSettings { later_filters: vec![filter(launches)], ..showing(filter(memory)) };
+    let (events, _) = facts.run_with(&changing);
+    let shown: Vec<_> = events
+        .iter()
+        .map(|event| match event.kind {
+            EventKind::Operator { .. } => format!("{} operator", event.timestamp_ns),
+            _ => brief(event),
+        })
+        .collect();
+    // Blocks that were shown have their end, whatever is shown by then.
+    let expected = [
+        "2 start",
+        "3 malloc #1 1 used 1/0",
+        "4 malloc #2 2 used 3/0",
+        "6 stop",
+        "8 start",
+        "9 free #1 1 used 2/0",
+        "11 operator",
+        "20 free~ #2 2 used 2/0",
+    ];
+    assert_eq!(shown, expected);
 }
 
 #[test]

@@ -4,9 +4,14 @@ use msmemscope_event::{
     AllocationInterface, BlockProperties, Device, Fact, MemoryType, PageType, Pool, Record, StackId, StringId,
 };
 use msmemscope_timeline::{
-    BlockEvent, EventKind, FactSource, FactStream, Summary, TimelineEvent, TimelineSettings, run,
+    BlockEvent, EventFilter, EventKind, FactSource, FactStream, Summary, TimelineEvent, TimelineSettings, run,
 };
 use msmemscope_trace::Definitions;
+
+/// Settings that let these events through.
+pub fn showing(filter: EventFilter) -> TimelineSettings {
+    TimelineSettings { filter, ..TimelineSettings::default() }
+}
 
 /// Facts of a made-up process.
 #[derive(Default)]
@@ -94,6 +99,7 @@ impl Facts {
         self.run_with(&TimelineSettings::default())
     }
 
+    /// Events as these settings let them through.
     pub fn run_with(&self, settings: &TimelineSettings) -> (Vec<TimelineEvent>, Summary) {
         let mut events = Vec::new();
         let summary = run(self, settings, &mut |event: TimelineEvent| events.push(event), &mut |_, _| {});
