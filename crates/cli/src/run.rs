@@ -118,10 +118,11 @@ fn finish_run(recording: &Recording, cards: &CardWatch, terminal: &Terminal) -> 
             quoted_path(output)
         ));
     }
-    if recording.settings.events.collected.is_empty() {
-        terminal.warning("nothing was recorded: --events selects no events");
-    } else if running.is_empty() && ended.is_empty() {
-        terminal.warning(format!("no memory events were seen; '{program} doctor' explains why"));
+    if running.is_empty() && ended.is_empty() {
+        terminal.warning(match recording.settings.events.collected.is_empty() {
+            true => "nothing was recorded: --events selects no events".to_owned(),
+            false => format!("no memory events were seen; '{program} doctor' explains why"),
+        });
     }
     running.is_empty()
 }

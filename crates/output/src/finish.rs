@@ -291,6 +291,12 @@ pub fn finish_opened(
         |manifest: &Manifest| manifest.write(directory).map_err(|error| FinishError::write(directory, &error));
     write_manifest(&manifest)?;
     naming.place(planned)?;
+    // A trace of Python calls that lay beside the only table lies beside that of the first device by now.
+    for earlier in continued.iter().flat_map(|earlier| &earlier.files) {
+        if !manifest.files.iter().any(|file| file.path == earlier.path) {
+            let _ = std::fs::remove_file(directory.join(&earlier.path));
+        }
+    }
     if settings.process_ended {
         manifest.complete = true;
         write_manifest(&manifest)?;

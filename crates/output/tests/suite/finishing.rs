@@ -146,6 +146,21 @@ fn a_running_process_is_continued_under_the_same_names() {
 }
 
 #[test]
+fn what_has_moved_to_a_device_is_no_longer_beside_it() {
+    let mut recording = Recording::new();
+    recording.record(10, Fact::Recording { state: RecordingState::On });
+    let timeline = TimelineSettings { process_ended: false, ..TimelineSettings::default() };
+    let first = recording.finish(&FinishOptions { timeline, ..at(1_700_000_000) });
+    assert!(first.files[0].path.starts_with(recording.path().join("device_cpu")));
+    recording.record(20, Fact::Allocation { properties: caching(0), address: 0x10, size_bytes: 100 });
+    recording.close(60);
+    let second = recording.finish(&at(1_700_000_500));
+    assert_eq!(second.outcome, FinishOutcome::Continued);
+    assert!(second.files[0].path.starts_with(recording.path().join("device_0")));
+    assert!(!first.files[0].path.exists());
+}
+
+#[test]
 fn files_changed_by_others_are_not_replaced() {
     let mut recording = Recording::new();
     recording.record(20, Fact::Allocation { properties: caching(0), address: 0x10, size_bytes: 100 });
