@@ -14,12 +14,19 @@ _said: set[str] = set()
 
 
 def _say(severity: int, text: str) -> None:
+    text = text.encode("utf-8", "backslashreplace").decode()  # paths need not be valid text
     _internal.message(severity, text)
     if severity < _internal.log_level():
         return
-    # If stderr is closed, the recording still has the message.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(f"[msmemscope] {_PREFIXES[severity]}: {text}", file=sys.stderr)
+    tell(f"[msmemscope] {_PREFIXES[severity]}: {text}")
+
+
+def tell(text: str) -> None:
+    """Print lines on stderr, if there is one; stdout belongs to the job."""
+    stream = sys.stderr
+    if stream is not None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            print(text, file=stream)
 
 
 def information(text: str) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 from . import _internal
 from ._stepwise import Function, decorate
-
-LONGEST_NAME_BYTES = 128
+from ._texts import checked_text
 
 
 class RecordFunction:
@@ -29,13 +28,7 @@ class RecordFunction:
     """
 
     def __init__(self, name: str) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a RecordFunction must be a string, not {type(name).__name__}")
-        if not name:
-            raise ValueError("the name of a RecordFunction must not be empty")
-        if len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES:
-            raise ValueError(f"the name of a RecordFunction must not be longer than {LONGEST_NAME_BYTES} bytes")
-        self.name = name
+        self.name = checked_text("the name of a RecordFunction", name)
         self._id: int | None = None
 
     def _enter(self) -> None:
@@ -51,9 +44,11 @@ class RecordFunction:
         _internal.region_end()
 
     def __call__(self, function: Function) -> Function:
-        if not callable(function):
-            raise TypeError(f"a RecordFunction decorates functions, not {type(function).__name__}")
         return decorate(function, self._enter, _internal.region_end)
+
+    def __reduce__(self) -> tuple[type[RecordFunction], tuple[str]]:
+        """Only the name is passed on: its id counts in this process alone."""
+        return type(self), (self.name,)
 
     def __repr__(self) -> str:
         return f"RecordFunction({self.name!r})"

@@ -27,6 +27,8 @@ _failure: str | None = None
 _was_loaded_here = False
 #: Whether ``LD_PRELOAD`` is changed inside this process.
 _is_offered = False
+#: Whether something was recorded on behalf of this package.
+_is_settled = False
 #: What could not be seen any more when the package was imported.
 _missed: list[str] = []
 
@@ -57,6 +59,18 @@ def require() -> None:
     """Raise if there is no recorder."""
     if not _internal.is_attached():
         raise RecorderError(_failure or "no recorder is loaded in this process")
+
+
+def settle() -> None:
+    """Something is going to be recorded: from now on the results have their place."""
+    global _is_settled
+    _is_settled = True
+    _internal.settle()
+
+
+def has_results() -> bool:
+    """Whether this process records something that is to be written when it ends."""
+    return _is_settled or _internal.state() == _internal.ON
 
 
 def was_loaded_here() -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from . import _collectors, _internal, _messages, _paths, _recorder, describe
+from ._stepwise import Function, decorate
+from ._texts import is_encodable
 from ._watcher import watcher
+from .exceptions import ConfigError, RecorderError
 
 __all__ = ["config", "recording", "recording_directory", "start", "step", "stop"]
 
@@ -30,7 +34,7 @@ def config(*args: Any, **settings: str) -> None:
     >>> msmemscope.config(events="alloc,free", call_stack="python:5", level="op")
     >>> msmemscope.config(levle="op")
     Traceback (most recent call last):
-    msmemscope.exceptions.ConfigError: unknown key 'levle' with value 'op'; did you mean 'level'?
+    msmemscope.exceptions.ConfigError: unknown key 'levle' (value 'op'); did you mean 'level'?
     >>> msmemscope.config(level=0)
     Traceback (most recent call last):
     TypeError: Value for argument 'level' must be a string (use quotes)
@@ -43,6 +47,8 @@ def config(*args: Any, **settings: str) -> None:
     for key, value in settings.items():
         if not isinstance(value, str):
             raise TypeError(f"Value for argument '{key}' must be a string (use quotes)")
+        if not (is_encodable(key) and is_encodable(value)):
+            raise ConfigError(f"the value of {key!a} must be valid Unicode text, without lone surrogates: {value!a}")
     for note in _internal.configure(list(settings.items())):
         _messages.warning(note)
     _recorder.patch()
@@ -59,7 +65,7 @@ def start() -> None:
     _recorder.require()
     _recorder.patch()
     _recorder.tell_blind_spots()
-    _internal.settle()
+    _recorder.settle()
     if _internal.state() == _internal.ON:
         return
     _internal.set_state(_internal.ON)
@@ -98,12 +104,68 @@ def step() -> None:
     _recorder.withdraw_if_found()
 
 
-@contextlib.contextmanager
-def recording(**settings: str):
+class _Scopes:
+    """How many :func:`recording` scopes are open, on all threads: only the outermost starts and stops."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._has_started = False
+        self._renew_lock()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.RLock()
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._open == 0:
+                was_on = _internal.state() == _internal.ON
+                start()
+                self._has_started = not was_on
+            self._open += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._open -= 1
+            ends = self._open == 0 and self._has_started and _internal.state() == _internal.ON
+            if ends:
+                stop(finish=False)
+        if ends:
+            finish_files()
+
+
+_scopes = _Scopes()
+
+
+class Recording:
+    """What :func:`recording` gives: a context manager and decorator."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
+
+    def _enter(self) -> None:
+        if self._settings:
+            config(**self._settings)
+        _scopes.enter()
+
+    def __enter__(self) -> Callable[[], Path | None]:
+        self._enter()
+        return recording_directory
+
+    def __exit__(self, *exception: object) -> None:
+        _scopes.leave()
+
+    def __call__(self, function: Function) -> Function:
+        return decorate(function, self._enter, _scopes.leave, is_stepwise=False)
+
+
+def recording(**settings: str) -> Recording:
     """Record what happens inside a ``with`` block or a decorated function.
 
-    Takes the arguments of :func:`config`; without any, what is set already counts. Yields a
-    function that gives the directory of the recording.
+    Takes the arguments of :func:`config`; without any, what is set already counts. The block gets a
+    function that gives the directory of the recording. Inside another such block, or where recording
+    goes on already, it starts and stops nothing. A decorated coroutine or generator is recorded until it
+    is done.
 
     .. code-block:: python
 
@@ -111,13 +173,7 @@ def recording(**settings: str):
             train()
         print(directory())
     """
-    if settings:
-        config(**settings)
-    start()
-    try:
-        yield recording_directory
-    finally:
-        stop()
+    return Recording(settings)
 
 
 def recording_directory() -> Path | None:
@@ -126,7 +182,7 @@ def recording_directory() -> Path | None:
     return None if directory is None else Path(directory)
 
 
-def finish_files() -> None:
+def finish_files(*, is_told: bool = False) -> None:
     """Write the result files of what is recorded so far, unless the command line does it at the end."""
     directory = _internal.process_directory()
     if directory is None or _internal.is_supervised():
@@ -135,21 +191,36 @@ def finish_files() -> None:
     if program is None:
         _messages.warn_once(f"the recording is in {directory}; write its files with: msmemscope finish {directory}")
         return
-    _internal.flush()
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "MSMEMSCOPE_RECORDING")}
-    finished = subprocess.run(
-        [str(program), "finish", str(directory)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    text = finished.stdout.decode("utf-8", "replace").rstrip()
-    if finished.returncode != 0:
+    try:
+        _internal.flush()
+        finished = subprocess.run(
+            [str(program), "finish", str(directory)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        text, is_written = finished.stdout.decode("utf-8", "replace").rstrip(), finished.returncode == 0
+    except (OSError, RecorderError) as error:
+        text, is_written = str(error), False
+    if not is_written:
         _messages.warning(f"the files of {directory} could not be written, the recording is kept: {text}")
-    elif _is_interactive():
-        print(text, file=sys.stderr)  # else the same is told at the end of the program
+    elif is_told or _is_interactive():
+        _messages.tell(text)  # else the same is told at the end of the program
+
+
+@atexit.register
+def _finish_after_interrupt() -> None:
+    """Write the files if an uncaught KeyboardInterrupt ends the program.
+
+    Python then ends itself by the signal, without the exit handlers of C, at which the recorder does it.
+    """
+    kind = getattr(sys, "last_type", None)
+    is_interrupted = isinstance(kind, type) and issubclass(kind, KeyboardInterrupt) and not _is_interactive()
+    if is_interrupted and _recorder.has_results():
+        finish_files(is_told=True)
 
 
 def _is_interactive() -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Union
 
 from . import _internal, _messages, _recorder
 from ._stepwise import Function, decorate
+from ._texts import LONGEST_BYTES, checked_text
 from .exceptions import FrameworkError
 
 __all__ = ["TakeSnapshot", "take_snapshot"]
@@ -17,7 +18,7 @@ DeviceMask = Union[None, int, Sequence[int]]
 
 DEFAULT_NAME = "Memory Snapshot"
 OOM_NAME = "OOM_Snapshot"
-LONGEST_NAME_BYTES = 128
+_START, _END = " Start", " End"
 
 
 class _Counters(NamedTuple):
@@ -122,33 +123,33 @@ _RTLD_NOLOAD = 4
 def _devices(mask: DeviceMask, count: int) -> list[int]:
     if mask is None:
         return list(range(count))
-    chosen: Iterable[Any] = mask if isinstance(mask, (list, tuple)) else [mask]
-    devices: list[int] = []
-    for device in chosen:
-        if isinstance(device, bool) or not isinstance(device, int):
-            raise TypeError(
-                f"device_mask must be None, an integer or a list or tuple of integers, not {type(device).__name__}"
-            )
-        if not 0 <= device < count:
+    devices = list(dict.fromkeys(_chosen(mask)))
+    for device in devices:
+        if device >= count:
             raise ValueError(f"device_mask: there is no device {device}, only 0 to {count - 1}")
-        if device not in devices:
-            devices.append(device)
     return devices
+
+
+def _chosen(mask: Any) -> Iterable[Any]:
+    return mask if isinstance(mask, (list, tuple)) else [mask]
 
 
 def _check_mask(mask: Any) -> None:
     """Refuses what cannot be a mask, before any framework is asked."""
-    if mask is not None:
-        _devices(mask, count=1 << 32)
+    if mask is None:
+        return
+    for device in _chosen(mask):
+        if isinstance(device, bool) or not isinstance(device, int):
+            raise TypeError(
+                f"device_mask must be None, an integer or a list or tuple of integers, not {type(device).__name__}"
+            )
+        if device < 0:
+            raise ValueError(f"device_mask: there is no device {device}")
 
 
-def checked_name(name: Any) -> str:
-    """The name of a snapshot, if it is one."""
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a string, not {type(name).__name__}")
-    if len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME_BYTES:
-        raise ValueError(f"name must not be longer than {LONGEST_NAME_BYTES} bytes")
-    return name
+def checked_name(name: Any, added_bytes: int = 0) -> str:
+    """The name of a snapshot, if it is one and leaves room for what is added to it."""
+    return checked_text("name", name, LONGEST_BYTES - added_bytes, may_be_empty=True)
 
 
 def take_snapshot(device_mask: DeviceMask = None, name: str = DEFAULT_NAME) -> None:
@@ -174,7 +175,7 @@ def take_snapshot(device_mask: DeviceMask = None, name: str = DEFAULT_NAME) -> N
     _recorder.patch()
     provider = _provider()
     devices = _devices(device_mask, provider.device_count())
-    _internal.settle()
+    _recorder.settle()
     for device in devices:
         _internal.snapshot(device, name, list(provider.read(device)))
 
@@ -188,18 +189,22 @@ class TakeSnapshot:
             load()
 
     They are named ``<name> Start`` and ``<name> End``; the second is taken also if the code raises.
+    Of a decorated coroutine or generator they are taken before its first and after its last step.
+
+    :param device_mask: as for :func:`take_snapshot`.
+    :param name: at most 122 bytes.
     """
 
     def __init__(self, device_mask: DeviceMask = None, name: str = DEFAULT_NAME) -> None:
         _check_mask(device_mask)
         self.device_mask = device_mask
-        self.name = checked_name(name)
+        self.name = checked_name(name, len(_START))
 
     def _enter(self) -> None:
-        take_snapshot(self.device_mask, f"{self.name} Start")
+        take_snapshot(self.device_mask, self.name + _START)
 
     def _leave(self) -> None:
-        take_snapshot(self.device_mask, f"{self.name} End")
+        take_snapshot(self.device_mask, self.name + _END)
 
     def __enter__(self) -> TakeSnapshot:
         self._enter()
@@ -209,15 +214,13 @@ class TakeSnapshot:
         self._leave()
 
     def __call__(self, function: Function) -> Function:
-        if not callable(function):
-            raise TypeError(f"a TakeSnapshot decorates functions, not {type(function).__name__}")
-        return decorate(function, self._enter, self._leave)
+        return decorate(function, self._enter, self._leave, is_stepwise=False)
 
 
 def snapshot_current_device(name: str) -> None:
     """A snapshot on behalf of the tool itself: never raises."""
     try:
-        take_snapshot(_provider().current_device(), name[:LONGEST_NAME_BYTES])
+        take_snapshot(_provider().current_device(), name[:LONGEST_BYTES])
     except Exception as error:  # noqa: BLE001 - the job must go on
         _messages.warn_once(f"no snapshot: {error}")
 

@@ -1,27 +1,42 @@
-"""Decorates functions so that something is entered while their code runs and left while it does not.
+"""Decorates functions so that something is entered and left around their code.
 
 Coroutines and generators give control away in the middle. Several of them share a thread, so a region
-that stayed open meanwhile would swallow what others do; here it is left at each suspension and entered
-again at each resumption.
+that stayed open meanwhile would swallow what others do; so it is left at each suspension and entered
+again at each resumption, unless the whole run is meant.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Generator
 from typing import Any, Callable, TypeVar
+
+from .exceptions import UnsupportedTargetError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def decorate(function: Function, enter: Callable[[], None], leave: Callable[[], None]) -> Function:
-    """``function`` with ``enter`` and ``leave`` around every stretch of its own code."""
+def decorate(
+    function: Function, enter: Callable[[], None], leave: Callable[[], None], *, is_stepwise: bool = True
+) -> Function:
+    """``function`` with ``enter`` and ``leave`` around every stretch of its own code, or once around all of it."""
+    if isinstance(function, type) or not callable(function):
+        kind = "a class" if isinstance(function, type) else type(function).__name__
+        raise UnsupportedTargetError(f"this decorates functions only, not {kind}")
+    begin, end = (_nothing, _nothing) if is_stepwise else (enter, leave)
+    resume, suspend = (enter, leave) if is_stepwise else (_nothing, _nothing)
+
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            return await _Stretches(function(*args, **kwargs).__await__(), enter, leave)
+            begin()
+            try:
+                return await _Stretches(function(*args, **kwargs).__await__(), resume, suspend)
+            finally:
+                end()
 
         return coroutine  # type: ignore[return-value]
 
@@ -29,16 +44,23 @@ def decorate(function: Function, enter: Callable[[], None], leave: Callable[[], 
 
         @functools.wraps(function)
         async def asynchronous_generator(*args: Any, **kwargs: Any) -> Any:
-            generator = function(*args, **kwargs)
+            begin()
             try:
+                generator = function(*args, **kwargs)
+                step = generator.__anext__()
                 while True:
                     try:
-                        item = await _Stretches(generator.__anext__().__await__(), enter, leave)
+                        item = await _Stretches(step.__await__(), resume, suspend)
                     except StopAsyncIteration:
                         return
-                    yield item
+                    try:
+                        value = yield item
+                    except BaseException as error:  # noqa: BLE001 - thrown in from outside, passed on as it is
+                        step = generator.athrow(error)
+                    else:
+                        step = generator.asend(value)
             finally:
-                await generator.aclose()
+                end()
 
         return asynchronous_generator  # type: ignore[return-value]
 
@@ -46,9 +68,13 @@ def decorate(function: Function, enter: Callable[[], None], leave: Callable[[], 
 
         @functools.wraps(function)
         def generator(*args: Any, **kwargs: Any) -> Any:
-            return (yield from _Stretches(function(*args, **kwargs), enter, leave))
+            begin()
+            try:
+                return (yield from _Stretches(function(*args, **kwargs), resume, suspend))
+            finally:
+                end()
 
-        return generator  # type: ignore[return-value]
+        return types.coroutine(generator) if _is_awaited(function) else generator  # type: ignore[return-value]
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:
@@ -59,6 +85,17 @@ def decorate(function: Function, enter: Callable[[], None], leave: Callable[[], 
             leave()
 
     return plain  # type: ignore[return-value]
+
+
+def _nothing() -> None:
+    """Neither entered nor left."""
+
+
+def _is_awaited(function: Any) -> bool:
+    """Whether a generator function was made awaitable by ``types.coroutine``."""
+    while isinstance(function, (functools.partial, types.MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    return bool(function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE)
 
 
 class _Stretches:
@@ -83,12 +120,13 @@ class _Stretches:
                     self._leave()
                 try:
                     value = yield item
-                except GeneratorExit:
-                    raise
-                except BaseException as error:  # noqa: BLE001 - thrown in from outside, passed on as it is
+                except BaseException as error:
+                    # Thrown in from outside, passed on as it is. Iterators that are no generators have neither
+                    # throw() nor send().
+                    if not hasattr(inner, "throw"):
+                        raise
                     resume = functools.partial(inner.throw, error)
                 else:
-                    # Iterators that are no generators have no send().
                     resume = functools.partial(next, inner) if value is None else functools.partial(inner.send, value)
         finally:
             close = getattr(inner, "close", None)

@@ -37,7 +37,7 @@ class Tracer:
     def start(self) -> None:
         """Start tracing. A second start has no effect."""
         _recorder.require()
-        _internal.settle()
+        _recorder.settle()
         self._set("user", True)
 
     def stop(self) -> None:

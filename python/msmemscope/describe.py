@@ -23,25 +23,19 @@ from typing import Any
 
 from . import _internal, _messages
 from ._stepwise import Function, decorate
+from ._texts import checked_text
 from .exceptions import UnsupportedTargetError
 
 __all__ = ["describer"]
 
 FRAMEWORK, COMPONENT, PROCESS, DETAIL_1, DETAIL_2, USER_DEFINED_1, USER_DEFINED_2, USER_DEFINED_3 = range(8)
 
-LONGEST_LABEL_BYTES = 128
 MOST_USER_LABELS = 3
 
 
 def checked_label(label: Any) -> str:
     """The label, if it is one."""
-    if not isinstance(label, str):
-        raise TypeError(f"a label must be a string, not {type(label).__name__}")
-    if not label:
-        raise ValueError("a label must not be empty")
-    if len(label.encode("utf-8", "surrogatepass")) > LONGEST_LABEL_BYTES:
-        raise ValueError(f"a label must not be longer than {LONGEST_LABEL_BYTES} bytes")
-    return label
+    return checked_text("a label", label)
 
 
 def address_of(target: Any) -> int:
@@ -153,8 +147,8 @@ class describer:  # noqa: N801 - a documented name
         self._leave()
 
     def __call__(self, function: Function) -> Function:
-        if self._has_target or not callable(function):
-            raise TypeError("only functions can be decorated, by a describer without a target")
+        if self._has_target:
+            raise TypeError("only a describer without a target decorates functions")
         return decorate(function, self._enter, self._leave)
 
 

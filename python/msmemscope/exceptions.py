@@ -19,6 +19,7 @@ __all__ = [
     "FrameworkError",
     "MsMemScopeError",
     "RecorderError",
+    "TextError",
     "UnsupportedTargetError",
 ]
 
@@ -39,8 +40,12 @@ class FrameworkError(MsMemScopeError, RuntimeError):
     """The framework that a function needs (such as torch_npu) is missing or has no device."""
 
 
+class TextError(MsMemScopeError, ValueError):
+    """A name or label is empty, too long, or no valid text."""
+
+
 class UnsupportedTargetError(MsMemScopeError, TypeError, NotImplementedError):
-    """The object is neither a tensor nor an address."""
+    """The object is neither a tensor nor an address, or it is decorated and no function."""
 
 
 class AnalysisError(MsMemScopeError, RuntimeError):

@@ -95,10 +95,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
             msmemscope.config(events="alloc,free", analysis="", output=output, log_level="warn")
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_pyfunc_call(pyfuncitem: Any) -> Any:
+@pytest.hookimpl(hookwrapper=True, trylast=True)
+def pytest_runtest_call(item: Any) -> Any:
     """Records a marked test and fails it if it went beyond its limits; other tests run as always."""
-    limits = {name: _limit(mark) for name in _MARKS if (mark := pyfuncitem.get_closest_marker(name)) is not None}
+    limits = {name: _limit(mark) for name in _MARKS if (mark := item.get_closest_marker(name)) is not None}
     if not limits:
         yield
         return
@@ -108,14 +108,15 @@ def pytest_pyfunc_call(pyfuncitem: Any) -> Any:
     _settle()
     if not was_recording:
         msmemscope.start()
-    begin, end = (f"pytest {word} {pyfuncitem.nodeid}" for word in ("begin", "end"))
+    begin, end = (f"pytest {word} {item.nodeid}" for word in ("begin", "end"))
     msmemscope._internal.mark(begin)
     outcome = yield
     _settle()
     msmemscope._internal.mark(end)
     if not was_recording:
         msmemscope.stop(finish=False)
-    if outcome.excinfo is None:
+    # What a method of unittest.TestCase raises is kept by its item until the report is made.
+    if outcome.excinfo is None and not getattr(item, "_excinfo", None):
         problems = _problems(limits, begin, end)
         if problems:
             outcome.force_exception(pytest.fail.Exception("\n".join(problems), pytrace=False))

@@ -3,6 +3,8 @@
 import msmemscope
 import pytest
 from msmemscope import _internal, describe
+from msmemscope.exceptions import TextError
+from msmemscope.exceptions import UnsupportedTargetError as Unsupported
 
 CONFIG = [
     ({"level": 0}, TypeError, "Value for argument 'level' must be a string (use quotes)"),
@@ -25,6 +27,8 @@ CONFIG = [
     ({"analysis": "oom:0"}, ValueError, "oom:0"),
     ({"watch": "a,b,c,d"}, ValueError, "watch"),
     ({"output": ""}, ValueError, "output"),
+    ({"output": "place\udcff"}, ValueError, "valid Unicode text"),
+    ({"level\udcff": "op"}, ValueError, "valid Unicode text"),
     ({"output": "a", "output_path": "b"}, ValueError, "output"),
     ({"log_level": "loud"}, ValueError, "loud"),
     ({"max_trace_size": "much"}, ValueError, "much"),
@@ -68,17 +72,26 @@ CALLS = [
     (lambda: msmemscope.RecordFunction(3), TypeError, "must be a string"),
     (lambda: msmemscope.RecordFunction(""), ValueError, "must not be empty"),
     (lambda: msmemscope.RecordFunction("x" * 129), ValueError, "128 bytes"),
-    (lambda: msmemscope.RecordFunction("x")(7), TypeError, "decorates functions"),
+    (lambda: msmemscope.RecordFunction("x")(7), TypeError, "decorates functions only, not int"),
+    (lambda: msmemscope.RecordFunction("x")(FakeTensor), Unsupported, "decorates functions only, not a class"),
+    (lambda: msmemscope.RecordFunction("\udcff"), TextError, "valid Unicode text"),
     (lambda: msmemscope.take_snapshot("0"), TypeError, "device_mask"),
     (lambda: msmemscope.take_snapshot(1.5), TypeError, "device_mask"),
     (lambda: msmemscope.take_snapshot(True), TypeError, "device_mask"),
     (lambda: msmemscope.take_snapshot([0, "1"]), TypeError, "device_mask"),
-    (lambda: msmemscope.take_snapshot(-1), ValueError, "no device -1"),
+    (lambda: msmemscope.take_snapshot([0, -1]), ValueError, "no device -1"),
+    (lambda: msmemscope.take_snapshot(name="\udcff"), TextError, "valid Unicode text"),
+    (lambda: msmemscope.TakeSnapshot(name="x" * 123), TextError, "122 bytes"),
+    (lambda: msmemscope.TakeSnapshot()(FakeTensor), Unsupported, "decorates functions only, not a class"),
+    (lambda: msmemscope.recording()(FakeTensor), Unsupported, "decorates functions only, not a class"),
     (lambda: msmemscope.take_snapshot(name=5), TypeError, "name must be a string"),
     (lambda: msmemscope.take_snapshot(name="x" * 129), ValueError, "128 bytes"),
     (lambda: msmemscope.TakeSnapshot({0}), TypeError, "device_mask"),
     (lambda: describe.describer(owner=3), TypeError, "must be a string"),
     (lambda: describe.describer(owner=""), ValueError, "must not be empty"),
+    (lambda: describe.describer(owner="\udcff"), TextError, "valid Unicode text"),
+    (lambda: describe.describer(owner="x")(FakeTensor), Unsupported, "decorates functions only, not a class"),
+    (lambda: describe.describer(4096, owner="x")(print), TypeError, "without a target"),
     (lambda: describe.describer(owner="x" * 129), ValueError, "128 bytes"),
     (lambda: describe.describer(), TypeError, "owner"),
     (lambda: describe.describer("text", owner="x"), NotImplementedError, "Unsupported tensor type"),
@@ -129,3 +142,12 @@ def test_watcher_keeps_blocks_by_address():
 def test_snapshot_without_a_framework():
     with pytest.raises(msmemscope.exceptions.FrameworkError, match="torch_npu"):
         msmemscope.take_snapshot(0)
+
+
+def test_a_negative_device_is_refused_without_a_range_that_nobody_knows():
+    with pytest.raises(ValueError, match="there is no device -1$"):
+        msmemscope.take_snapshot(-1)
+
+
+def test_the_longest_name_of_a_snapshot():
+    assert len(msmemscope.TakeSnapshot(name="x" * 122).name) == 122

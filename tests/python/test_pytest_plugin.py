@@ -63,6 +63,55 @@ def test_limits(tmp_path, mode):
     assert len(list(recordings.rglob("recording.trace"))) == 1
 
 
+UNITTESTS = """
+    import unittest
+    import pytest
+    import small_framework as framework
+
+    kept = []
+
+    @pytest.mark.limit_leaks
+    class TestOld(unittest.TestCase):
+        @classmethod
+        def setUpClass(cls):
+            framework.begin()
+
+        def setUp(self):
+            self.block = framework.allocate(1 << 20)
+
+        def tearDown(self):
+            framework.free(self.block)
+
+        def test_leaves_nothing(self):
+            framework.free(framework.allocate(2 << 20))
+
+        def test_leaves_something(self):
+            kept.append(framework.allocate(4 << 20))
+
+        @pytest.mark.limit_device_memory("2 MiB")
+        def test_too_large(self):
+            framework.free(framework.allocate(3 << 20))
+
+        def test_own_failure(self):
+            kept.append(framework.allocate(4 << 20))
+            self.assertEqual(1, 2)
+
+        def test_skipped(self):
+            kept.append(framework.allocate(4 << 20))
+            self.skipTest("own reason")
+"""
+
+
+def test_limits_of_unittest_methods(tmp_path):
+    run = run_pytest(tmp_path, UNITTESTS)
+    assert run.status == 1
+    assert "3 failed, 1 passed, 1 skipped" in run.stdout
+    assert "PASSED ../test_it.py::TestOld::test_leaves_nothing" in run.stdout
+    assert "the test left 4 MiB of device memory behind; allowed are 0 B" in run.stdout
+    assert "the test needed 4 MiB more than was in use when it began (12 MiB); allowed are 2 MiB" in run.stdout
+    assert "test_own_failure - AssertionError: 1 != 2" in run.stdout
+
+
 def test_nothing_happens_without_marks(tmp_path):
     run = run_pytest(tmp_path, "def test_it():\n    pass\n")
     assert run.status == 0

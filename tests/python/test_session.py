@@ -1,5 +1,7 @@
 """Collection control: scopes, shadow collection, steps."""
 
+import signal
+
 import pytest
 
 
@@ -323,3 +325,146 @@ def test_only_chosen_steps_are_written(run, mode):
     )
     sizes = [int(row.attributes["size"]) // 4096 for row in one.rows("MALLOC", "HAL")]
     assert sizes == [2, 4]
+
+
+def test_recording_nests(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(events="alloc,free", output="out")
+        framework.begin()
+        def allocate(pages):
+            framework.free(framework.allocate(4096 * pages))
+        with msmemscope.recording():
+            allocate(1)
+            with msmemscope.recording() as directory:
+                allocate(2)
+            allocate(3)
+        allocate(100)
+        @msmemscope.recording()
+        def again(depth):
+            if depth:
+                again(depth - 1)
+            allocate(4 + depth)
+        again(2)
+        allocate(100)
+        msmemscope.start()
+        with msmemscope.recording():
+            allocate(7)
+        allocate(8)
+        msmemscope.stop()
+        allocate(100)
+        assert directory().is_dir()
+    """)
+    sizes = [int(row.attributes["size"]) // 4096 for row in one.rows("MALLOC", "HAL")]
+    assert sizes == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_recording_lasts_until_a_coroutine_or_generator_is_done(run):
+    one = run("""
+        import asyncio
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(events="alloc,free", output="out")
+        framework.begin()
+        def allocate(pages):
+            framework.free(framework.allocate(4096 * pages))
+        @msmemscope.recording()
+        async def coroutine():
+            allocate(1)
+            await asyncio.sleep(0)
+            allocate(2)
+        asyncio.run(coroutine())
+        allocate(100)
+        @msmemscope.recording()
+        def generator():
+            allocate(3)
+            yield
+            allocate(5)
+        for _ in generator():
+            allocate(4)
+        allocate(100)
+    """)
+    sizes = [int(row.attributes["size"]) // 4096 for row in one.rows("MALLOC", "HAL")]
+    assert sizes == [1, 2, 3, 4, 5]
+
+
+def test_files_that_cannot_be_written_are_only_a_warning(run):
+    one = run("""
+        import resource
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        framework.begin()
+        kept = []
+        try:
+            with msmemscope.recording():
+                framework.allocate(4096)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+                try:
+                    while True:
+                        kept.append(open("/dev/null"))
+                except OSError:
+                    pass
+                raise KeyError("own")
+        except KeyError as error:
+            kept.clear()
+            print(error)
+    """)
+    assert one.stdout == "'own'\n"
+    assert "could not be written, the recording is kept: [Errno 24] Too many open files" in one.stderr
+    assert len(one.rows("MALLOC", "HAL")) == 1
+
+
+def test_messages_never_go_to_stdout(run):
+    one = run("""
+        import sys
+        import msmemscope
+        sys.stderr = None
+        msmemscope.config(output="out")
+        msmemscope.start()
+        msmemscope.stop()
+    """)
+    assert one.stdout == ""
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_an_interrupted_program_has_its_files(run, as_module):
+    one = run(
+        """
+        import os
+        import signal
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        framework.begin()
+        msmemscope.start()
+        framework.allocate(4096)
+        os.kill(os.getpid(), signal.SIGINT)
+        framework.allocate(8192)
+        """,
+        as_module=as_module,
+        check=False,
+    )
+    assert one.status == -signal.SIGINT
+    assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["4096"]
+    assert one.stderr.count("memscope_dump_") == 1
+
+
+def test_an_interrupt_that_is_caught_ends_as_always(run):
+    one = run("""
+        import os
+        import signal
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        framework.begin()
+        msmemscope.start()
+        framework.allocate(4096)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.read(0, 1)
+        except KeyboardInterrupt:
+            pass
+    """)
+    assert one.stderr.count("memscope_dump_") == 1

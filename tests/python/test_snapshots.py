@@ -70,3 +70,33 @@ def test_the_place_is_settled_by_the_first_call(run):
     """)
     assert len(one.rows("SNAPSHOT")) == 2
     assert not (one.directory / "elsewhere").exists()
+
+
+def test_around_a_coroutine_or_generator_as_a_whole(run):
+    one = run("""
+        import asyncio
+        import msmemscope
+        import small_framework as framework
+        framework.begin()
+        msmemscope.config(output="out")
+        @msmemscope.TakeSnapshot(device_mask=0, name="coroutine")
+        async def coroutine():
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        asyncio.run(coroutine())
+        @msmemscope.TakeSnapshot(device_mask=0, name="generator")
+        def generator():
+            yield from range(3)
+        assert list(generator()) == [0, 1, 2]
+        @msmemscope.TakeSnapshot(device_mask=0, name="both")
+        async def both():
+            for number in range(3):
+                yield number
+        async def main():
+            return [number async for number in both()]
+        assert asyncio.run(main()) == [0, 1, 2]
+    """)
+    kinds = ("coroutine", "generator", "both")
+    assert [row["Name"] for row in one.rows("SNAPSHOT")] == [
+        f"{kind} {word}" for kind in kinds for word in ("Start", "End")
+    ]

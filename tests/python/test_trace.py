@@ -159,9 +159,10 @@ def test_record_function(run):
                 yield 3
         values = generator()
         assert [next(values), values.send("sent"), values.throw(KeyError())] == [1, 2, 3]
+        values.close()
     """)
     counted = {name: one.calls().count(name) for name in set(one.calls())}
-    assert counted == {"forward_pass": 1, "decorated": 1, "raises": 1, "stretch": 4, "generated": 3}
+    assert counted == {"forward_pass": 1, "decorated": 1, "raises": 1, "stretch": 4, "generated": 4}
 
 
 def test_a_second_profiler_is_left_alone(run):
@@ -296,3 +297,91 @@ def test_methods_of_native_types(run):
     """)
     called = [name.rpartition(".")[2] for name in names(one)]
     assert called == ["<module>", "use", "get", "join", "add", "match", "acquire", "send", "generator", "pop", "len"]
+
+
+def test_decorated_generators_and_coroutines_behave_as_before(run):
+    one = run("""
+        import asyncio
+        import inspect
+        import types
+        import msmemscope
+        from msmemscope import describe
+        msmemscope.config(output="out")
+
+        async def asynchronous():
+            received = []
+            while True:
+                try:
+                    received.append((yield len(received)))
+                    await asyncio.sleep(0)
+                except KeyError as error:
+                    received.append(error.args[0])
+                except GeneratorExit:
+                    received.append("closed")
+                    history.extend(received)
+                    raise
+
+        @types.coroutine
+        def awaited():
+            return (yield from asyncio.sleep(0, "result").__await__())
+
+        def failing():
+            try:
+                yield 1
+            finally:
+                history.append("cleaned")
+
+        async def main(decorated):
+            items = decorated(asynchronous)()
+            assert inspect.isasyncgen(items)
+            assert await items.asend(None) == 0
+            assert await items.asend("sent") == 1
+            assert await items.athrow(KeyError("thrown")) == 2
+            try:
+                await items.athrow(ValueError("through"))
+            except ValueError as error:
+                assert error.args == ("through",)
+            else:
+                raise AssertionError
+            items = decorated(asynchronous)()
+            await items.asend(None)
+            await items.asend("first")
+            await items.aclose()
+            assert history == ["first", "closed"], history
+            assert await decorated(awaited)() == "result"
+            started = decorated(failing)()
+            next(started)
+            started.close()
+            assert history.pop() == "cleaned"
+
+        for decorated in msmemscope.RecordFunction("region"), describe.describer(owner="x"), msmemscope.recording():
+            history = []
+            asyncio.run(main(decorated))
+    """)
+    assert one.calls().count("region") > 5
+
+
+def test_a_region_keeps_its_name_in_another_process(run):
+    one = run("""
+        import pickle
+        import subprocess
+        import sys
+        import msmemscope
+        region = msmemscope.RecordFunction("the region")
+        if len(sys.argv) == 1:
+            msmemscope.config(output="first")
+            for name in ("a", "b", "c"):
+                with msmemscope.RecordFunction(name):
+                    pass
+            with region:
+                pass
+            open("region", "wb").write(pickle.dumps(region))
+            subprocess.run([sys.executable, __file__, "second"], check=True)
+        else:
+            msmemscope.config(output="out")
+            with msmemscope.RecordFunction("other"):
+                pass
+            with pickle.load(open("region", "rb")):
+                pass
+    """)
+    assert one.calls() == ["other", "the region"]
