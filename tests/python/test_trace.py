@@ -25,6 +25,7 @@ def test_tracer_alone(run):
     (path,) = one.files("python_trace_*.csv")
     assert path.read_text().splitlines()[0] == "FuncInfo,StartTime(ns),EndTime(ns),Thread Id,Process Id"
     assert f"{one.directory}/script.py(4): inner" in path.read_text()
+    assert "nothing to write" not in one.stderr
 
 
 def test_events_traceback(run):

@@ -68,7 +68,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     write_config(&recording.path, settings);
     let mut notes = report.notes;
     notes.extend(stacks.notes());
-    if report.rows == 0 && settings.collect_mode == CollectMode::Deferred {
+    if report.files.iter().all(|file| file.rows == 0) && settings.collect_mode == CollectMode::Deferred {
         notes.push("nothing to write: the job never called start() (--collect-mode=deferred)".to_owned());
     }
     let mut process = ProcessReport {
