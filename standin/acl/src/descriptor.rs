@@ -14,6 +14,7 @@ struct TensorDescription {
     data_type: i32,
     format: i32,
     dimensions: Vec<i64>,
+    is_on_host: bool,
 }
 
 /// Gives an object to the program.
@@ -67,7 +68,7 @@ unsafe extern "C" fn aclCreateTensorDesc(
         // SAFETY: `count` dimensions are readable by the contract of the C function.
         unsafe { std::slice::from_raw_parts(dimensions, count) }.to_vec()
     };
-    hand_out(TensorDescription { data_type, format, dimensions })
+    hand_out(TensorDescription { data_type, format, dimensions, is_on_host: false })
 }
 
 #[unsafe(no_mangle)]
@@ -122,8 +123,24 @@ extern "C" fn aclSetTensorFormat(_description: *mut c_void, _format: i32) -> i32
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn aclSetTensorPlaceMent(_description: *mut c_void, _memory_type: i32) -> i32 {
-    0
+unsafe extern "C" fn aclSetTensorPlaceMent(description: *mut c_void, memory_type: i32) -> i32 {
+    /// `ACL_MEMTYPE_DEVICE`; all others are kinds of host memory.
+    const DEVICE: i32 = 0;
+    // SAFETY: null or a description made above that one thread uses, by the contract of the C function.
+    match unsafe { description.cast::<TensorDescription>().as_mut() } {
+        Some(description) => {
+            description.is_on_host = memory_type != DEVICE;
+            0
+        }
+        None => INVALID_PARAMETER,
+    }
+}
+
+/// Tells the operator library whether a tensor is in memory of the host, which the program may reuse after the launch.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn standinTensorIsOnHost(description: *const c_void) -> bool {
+    // SAFETY: as for the function called.
+    unsafe { described(description) }.is_some_and(|description| description.is_on_host)
 }
 
 #[unsafe(no_mangle)]

@@ -1,6 +1,7 @@
 //! Operators that treat every element alike.
 
-use crate::tensor::{Scalar, Tensor, Value};
+use crate::tensor::{DataType, Scalar, Tensor, Value};
+use std::cmp::Ordering;
 
 /// An operand that is a tensor or one number for all elements.
 #[derive(Clone, Debug)]
@@ -41,6 +42,40 @@ impl Operand {
             Self::Scalar(scalar) => scalar.is_float(),
         }
     }
+
+    /// Elements for an output of this shape, as `data_type` can hold them.
+    fn read_rounded(&self, shape: &[usize], data_type: DataType) -> Vec<f64> {
+        match self {
+            Self::Tensor(tensor) if tensor.data_type == data_type => tensor.read_as(shape),
+            Self::Tensor(tensor) => {
+                tensor.read_as::<f64>(shape).into_iter().map(|value| data_type.rounded(value)).collect()
+            }
+            Self::Scalar(scalar) => vec![data_type.rounded(scalar.float()); shape.iter().product()],
+        }
+    }
+
+    /// Type of an operand with a fraction and how much it counts: tensors with dimensions more than those without, and
+    /// these more than numbers.
+    fn float_type(&self) -> Option<(u8, DataType)> {
+        match self {
+            Self::Tensor(tensor) => tensor.is_float().then_some((1 + u8::from(tensor.rank() > 0), tensor.data_type)),
+            Self::Scalar(scalar) => scalar.is_float().then_some((0, DataType::Float32)),
+        }
+    }
+}
+
+/// The floating-point type in which two operands meet; `None` where both are whole numbers.
+#[must_use]
+pub fn common_type(left: &Operand, right: &Operand) -> Option<DataType> {
+    let (left, right) = (left.float_type(), right.float_type());
+    let ((left_rank, left), (right_rank, right)) = (left.or(right)?, right.or(left)?);
+    Some(match left_rank.cmp(&right_rank) {
+        Ordering::Greater => left,
+        Ordering::Less => right,
+        Ordering::Equal if left == right => left,
+        Ordering::Equal if left == DataType::Float64 || right == DataType::Float64 => DataType::Float64,
+        Ordering::Equal => DataType::Float32,
+    })
 }
 
 /// `output = function(input)` on floating-point numbers.
@@ -81,6 +116,23 @@ pub fn zip_either(
     }
 }
 
+/// Like [`zip_either`], with operands as `data_type` can hold them: for functions that jump.
+pub fn zip_rounded(
+    left: &Operand,
+    right: &Operand,
+    data_type: Option<DataType>,
+    output: &Tensor,
+    float: impl Fn(f64, f64) -> f64,
+    integer: impl Fn(i64, i64) -> i64,
+) {
+    let Some(data_type) = data_type else {
+        return zip_either(left, right, output, float, integer);
+    };
+    let read = |operand: &Operand| operand.read_rounded(&output.shape, data_type);
+    let pairs = read(left).into_iter().zip(read(right));
+    output.write(&pairs.map(|(left, right)| float(left, right)).collect::<Vec<f64>>());
+}
+
 /// `output = whether function(left, right)`.
 pub fn compare(
     left: &Operand,
@@ -89,9 +141,10 @@ pub fn compare(
     float: impl Fn(f64, f64) -> bool,
     integer: impl Fn(i64, i64) -> bool,
 ) {
-    zip_either(
+    zip_rounded(
         left,
         right,
+        common_type(left, right),
         output,
         |left, right| f64::from(u8::from(float(left, right))),
         |left, right| i64::from(integer(left, right)),

@@ -2,7 +2,7 @@
 
 use crate::elementwise::copy;
 use crate::reduction::{groups, last_moved_back};
-use crate::tensor::{Tensor, Value, dense_strides};
+use crate::tensor::{Scalar, Tensor, Value, dense_strides};
 use std::cmp::Ordering;
 
 /// How scattered elements meet what is there.
@@ -33,15 +33,20 @@ impl Meeting {
         }
     }
 
-    fn combine(self, old: f64, new: f64) -> f64 {
+    fn combine<V: Value>(self, old: V, new: V) -> V {
         match self {
             Self::Replace => new,
-            Self::Add => old + new,
-            Self::Multiply => old * new,
-            Self::Largest => old.max(new),
-            Self::Smallest => old.min(new),
+            Self::Add => old.plus(new),
+            Self::Multiply => old.times(new),
+            Self::Largest => better(old, new, Ordering::Greater),
+            Self::Smallest => better(old, new, Ordering::Less),
         }
     }
+}
+
+/// The larger (`Greater`) or smaller (`Less`) of two; what is not a number goes first.
+fn better<V: Value>(old: V, new: V, wanted: Ordering) -> V {
+    if new.is_nan() || (!old.is_nan() && new.order(old) == wanted) { new } else { old }
 }
 
 /// An index as callers give it, where negative ones count from the end.
@@ -87,7 +92,7 @@ pub fn gather(input: &Tensor, dimension: i64, index: &Tensor, output: &Tensor) {
 }
 
 /// Writes the elements of `input` with these row-major numbers.
-fn write_picked(input: &Tensor, numbers: &[usize], output: &Tensor) {
+pub fn write_picked(input: &Tensor, numbers: &[usize], output: &Tensor) {
     if input.is_float() {
         let values = input.read::<f64>();
         output.write(&numbers.iter().map(|number| values[*number]).collect::<Vec<_>>());
@@ -98,15 +103,43 @@ fn write_picked(input: &Tensor, numbers: &[usize], output: &Tensor) {
 }
 
 /// `output = input`, then `output[..., index[..., i, ...], ...]` meets `source[..., i, ...]` along a dimension.
-pub fn scatter(
+pub fn scatter(input: &Tensor, dimension: i64, index: &Tensor, source: &Source<'_>, meeting: Meeting, output: &Tensor) {
+    if input.is_float() {
+        scatter_values::<f64>(input, dimension, index, source, meeting, output);
+    } else {
+        scatter_values::<i64>(input, dimension, index, source, meeting, output);
+    }
+}
+
+/// What is scattered.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// The elements of a tensor, which may be larger than the index.
+    Tensor(&'a Tensor),
+    /// The same number everywhere.
+    Number(Scalar),
+}
+
+impl Source<'_> {
+    /// The value for a place of the index.
+    fn values<V: Value>(self) -> impl Fn(&[usize]) -> V {
+        let (values, shape) = match self {
+            Self::Tensor(tensor) => (tensor.read::<V>(), tensor.shape.clone()),
+            Self::Number(number) => (vec![number.value()], Vec::new()),
+        };
+        move |place| values[number_of(place.iter().copied(), &shape)]
+    }
+}
+
+fn scatter_values<V: Value>(
     input: &Tensor,
     dimension: i64,
     index: &Tensor,
-    source: impl Fn(&[usize]) -> f64,
+    source: &Source<'_>,
     meeting: Meeting,
     output: &Tensor,
 ) {
-    let mut values = input.read::<f64>();
+    let (mut values, source) = (input.read::<V>(), source.values::<V>());
     let (dimension, indices) = (input.dimension(dimension), index.read::<i64>());
     for_each_place(&index.shape, |number, place| {
         let mut target = place.to_vec();
@@ -119,19 +152,11 @@ pub fn scatter(
     output.write(&values);
 }
 
-/// A source for [`scatter`]: the elements of a tensor, which may be larger than the index.
-pub fn source_of(tensor: &Tensor) -> impl Fn(&[usize]) -> f64 + use<> {
-    let (values, shape) = (tensor.read::<f64>(), tensor.shape.clone());
-    move |place| values[number_of(place.iter().copied(), &shape)]
-}
-
 /// `output` = the slices of `input` with these indices, along a dimension.
 pub fn index_select(input: &Tensor, dimension: i64, index: &Tensor, output: &Tensor) {
+    let (input, output) = (input.with_dimensions(), output.with_dimensions());
     let dimension = input.dimension(dimension);
     for (place, index) in index.read::<i64>().into_iter().enumerate() {
-        if input.rank() == 0 {
-            return copy(input, output);
-        }
         let slice = input.narrowed(dimension, wrap(index, input.shape[dimension]), 1);
         copy(&slice, &output.narrowed(dimension, place, 1));
     }
@@ -241,19 +266,29 @@ pub fn concatenate(tensors: &[Tensor], dimension: i64, output: &Tensor) {
     }
 }
 
-/// Order of two numbers with `NaN` above everything.
-fn order(left: f64, right: f64) -> Ordering {
-    left.partial_cmp(&right).unwrap_or_else(|| left.is_nan().cmp(&right.is_nan()))
-}
-
 /// The first `count` elements along a dimension in sorted order, and where they came from.
 pub fn sort(input: &Tensor, dimension: i64, descending: bool, count: usize, values: &Tensor, positions: &Tensor) {
-    let (elements, length) = groups::<f64>(input, &[dimension]);
+    if input.is_float() {
+        sort_values::<f64>(input, dimension, descending, count, values, positions);
+    } else {
+        sort_values::<i64>(input, dimension, descending, count, values, positions);
+    }
+}
+
+fn sort_values<V: Value>(
+    input: &Tensor,
+    dimension: i64,
+    descending: bool,
+    count: usize,
+    values: &Tensor,
+    positions: &Tensor,
+) {
+    let (elements, length) = groups::<V>(input, &[dimension]);
     let (mut sorted, mut places) = (Vec::new(), Vec::new());
     for line in elements.chunks(length.max(1)) {
         let mut order_of_line: Vec<usize> = (0..line.len()).collect();
         order_of_line.sort_by(|left, right| {
-            let ascending = order(line[*left], line[*right]);
+            let ascending = line[*left].order(line[*right]);
             if descending { ascending.reverse() } else { ascending }
         });
         for place in order_of_line.into_iter().take(count) {
@@ -261,11 +296,7 @@ pub fn sort(input: &Tensor, dimension: i64, descending: bool, count: usize, valu
             places.push(place as i64);
         }
     }
-    if input.is_float() {
-        last_moved_back(values, dimension).write(&sorted);
-    } else {
-        last_moved_back(values, dimension).write(&sorted.iter().map(|value| *value as i64).collect::<Vec<_>>());
-    }
+    last_moved_back(values, dimension).write(&sorted);
     last_moved_back(positions, dimension).write(&places);
 }
 
@@ -284,18 +315,31 @@ pub fn nonzero(input: &Tensor) -> Vec<Vec<i64>> {
 
 /// The lower or upper triangle of every matrix.
 pub fn triangle(input: &Tensor, diagonal: i64, upper: bool, output: &Tensor) {
-    let (columns, row_dimension) = (input.shape[input.rank() - 1], input.rank() - 2);
+    let row_dimension = input.rank() - 2;
     // Row by row: masks of attention have millions of elements.
     for row in 0..input.shape[row_dimension] {
-        let mut values = input.narrowed(row_dimension, row, 1).read::<f64>();
-        for (number, value) in values.iter_mut().enumerate() {
-            let distance = (number % columns) as i64 - row as i64;
-            if (upper && distance < diagonal) || (!upper && distance > diagonal) {
-                *value = 0.0;
-            }
+        let (source, target) = (input.narrowed(row_dimension, row, 1), output.narrowed(row_dimension, row, 1));
+        let is_dropped = |column: usize| {
+            let distance = column as i64 - row as i64;
+            (upper && distance < diagonal) || (!upper && distance > diagonal)
+        };
+        if input.is_float() {
+            keep_columns::<f64>(&source, &target, is_dropped);
+        } else {
+            keep_columns::<i64>(&source, &target, is_dropped);
         }
-        output.narrowed(row_dimension, row, 1).write(&values);
     }
+}
+
+fn keep_columns<V: Value>(source: &Tensor, target: &Tensor, is_dropped: impl Fn(usize) -> bool) {
+    let columns = source.shape[source.rank() - 1];
+    let mut values = source.read::<V>();
+    for (number, value) in values.iter_mut().enumerate() {
+        if is_dropped(number % columns) {
+            *value = V::default();
+        }
+    }
+    target.write(&values);
 }
 
 /// `output` = `input` with every element read from the place that `source` says.
@@ -326,7 +370,7 @@ pub fn pad(input: &Tensor, padding: &[i64], value: crate::Scalar, output: &Tenso
 
 #[cfg(test)]
 mod tests {
-    use super::{Meeting, concatenate, gather, index, index_put, scatter, sort, source_of, triangle};
+    use super::{Meeting, Source, concatenate, gather, index, index_put, scatter, sort, triangle};
     use crate::tensor::Tensor;
 
     #[test]
@@ -340,8 +384,8 @@ mod tests {
         assert_eq!(output, [30.0, 10.0, 50.0, 50.0]);
         let mut sums = [0.0; 6];
         let target = Tensor::dense(&mut sums, &[2, 3]);
-        let source = source_of(&Tensor::dense(&mut output, &[2, 2]));
-        scatter(&target.clone(), 1, &index_tensor, source, Meeting::Add, &target);
+        let source = Tensor::dense(&mut output, &[2, 2]);
+        scatter(&target.clone(), 1, &index_tensor, &Source::Tensor(&source), Meeting::Add, &target);
         assert_eq!(sums, [10.0, 0.0, 30.0, 0.0, 100.0, 0.0]);
     }
 

@@ -1,6 +1,7 @@
 //! Operators that combine all elements along some dimensions.
 
 use crate::tensor::{Tensor, Value};
+use std::cmp::Ordering;
 
 /// The elements of `input` in groups that agree in all dimensions but those in `dimensions`, and the size of a group.
 /// Groups come in row-major order of the remaining dimensions, which is the order of the output.
@@ -39,39 +40,112 @@ fn per_group<V: Value>(values: &[V], length: usize, count: usize, function: impl
     (0..count).map(|group| function(&values[group * length..(group + 1) * length])).collect()
 }
 
-/// Position and value of the best element of a group; `NaN` is better than everything.
-#[must_use]
-pub fn best(group: &[f64], better: impl Fn(f64, f64) -> bool) -> (usize, f64) {
-    let mut found = (0, group.first().copied().unwrap_or(f64::NAN));
-    for (index, value) in group.iter().copied().enumerate() {
-        if found.1.is_nan() {
-            break;
-        }
-        if value.is_nan() || better(value, found.1) {
-            found = (index, value);
-        }
-    }
-    found
-}
-
-/// The best value of each group and its position, where asked for.
-pub fn best_of(
+/// An element of a group, which `choose` finds, and its position, where asked for; `NaN` and 0 where it finds none.
+pub fn chosen_of(
     input: &Tensor,
     dimensions: &[i64],
     values: Option<&Tensor>,
     positions: Option<&Tensor>,
-    better: impl Fn(f64, f64) -> bool,
+    choose: impl Choice,
 ) {
-    let (elements, length) = groups::<f64>(input, dimensions);
+    if input.is_float() {
+        chosen_values::<f64>(input, dimensions, values, positions, choose);
+    } else {
+        chosen_values::<i64>(input, dimensions, values, positions, choose);
+    }
+}
+
+fn chosen_values<V: Value>(
+    input: &Tensor,
+    dimensions: &[i64],
+    values: Option<&Tensor>,
+    positions: Option<&Tensor>,
+    choose: impl Choice,
+) {
+    let (elements, length) = groups::<V>(input, dimensions);
     let count = values.or(positions).map_or(0, Tensor::len);
-    let found: Vec<(usize, f64)> =
-        (0..count).map(|group| best(&elements[group * length..(group + 1) * length], &better)).collect();
+    let choose = |group: usize| {
+        let line = &elements[group * length..(group + 1) * length];
+        choose.choose(line).map_or((0, V::from_float(f64::NAN)), |place| (place, line[place]))
+    };
+    let found: Vec<(usize, V)> = (0..count).map(choose).collect();
     if let Some(values) = values {
         values.write(&found.iter().map(|(_, value)| *value).collect::<Vec<_>>());
     }
     if let Some(positions) = positions {
         positions.write(&found.iter().map(|(position, _)| *position as i64).collect::<Vec<_>>());
     }
+}
+
+/// Chooses an element of a group.
+pub trait Choice {
+    /// Position of the element, unless there is none.
+    fn choose<V: Value>(&self, group: &[V]) -> Option<usize>;
+}
+
+/// The largest (`Greater`) or smallest (`Less`) element, the first of equal ones; what is not a number goes first.
+#[derive(Clone, Copy, Debug)]
+pub struct Best(pub Ordering);
+
+impl Choice for Best {
+    fn choose<V: Value>(&self, group: &[V]) -> Option<usize> {
+        let mut found = 0;
+        for (index, value) in group.iter().enumerate() {
+            if group[found].is_nan() {
+                break;
+            }
+            if value.is_nan() || value.order(group[found]) == self.0 {
+                found = index;
+            }
+        }
+        (!group.is_empty()).then_some(found)
+    }
+}
+
+/// What becomes of elements that are not numbers when others are put in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotNumbers {
+    /// One of them is the result.
+    Win,
+    /// They are above all numbers.
+    AreLargest,
+    /// They do not count.
+    DoNotCount,
+}
+
+/// The element with the number `rank(length)` in ascending order.
+#[derive(Clone, Copy, Debug)]
+pub struct InOrder<R> {
+    /// Number of the element from the length of the group.
+    pub rank: R,
+    /// What becomes of elements that are not numbers.
+    pub not_numbers: NotNumbers,
+}
+
+impl<R: Fn(usize) -> usize> Choice for InOrder<R> {
+    fn choose<V: Value>(&self, group: &[V]) -> Option<usize> {
+        if self.not_numbers == NotNumbers::Win
+            && let Some(place) = group.iter().position(|value| value.is_nan())
+        {
+            return Some(place);
+        }
+        let counts = |place: &usize| self.not_numbers != NotNumbers::DoNotCount || !group[*place].is_nan();
+        let mut places: Vec<usize> = (0..group.len()).filter(counts).collect();
+        places.sort_by(|left, right| group[*left].order(group[*right]));
+        places.get((self.rank)(places.len())).copied()
+    }
+}
+
+/// The larger of two, `NaN` if one of them is.
+#[must_use]
+pub fn larger(left: f64, right: f64) -> f64 {
+    if left.is_nan() || left > right { left } else { right }
+}
+
+/// The smaller of two, `NaN` if one of them is.
+#[must_use]
+pub fn smaller(left: f64, right: f64) -> f64 {
+    if left.is_nan() || left < right { left } else { right }
 }
 
 /// Mean of a group.
@@ -93,9 +167,9 @@ pub fn variance(group: &[f64], correction: f64) -> f64 {
 pub fn norm(group: &[f64], order: f64) -> f64 {
     let magnitudes = group.iter().map(|value| value.abs());
     if order == f64::INFINITY {
-        magnitudes.fold(0.0, f64::max)
+        magnitudes.fold(0.0, larger)
     } else if order == f64::NEG_INFINITY {
-        magnitudes.fold(f64::INFINITY, f64::min)
+        magnitudes.fold(f64::INFINITY, smaller)
     } else if order == 0.0 {
         magnitudes.filter(|value| *value != 0.0).count() as f64
     } else if order == 1.0 {
@@ -107,18 +181,30 @@ pub fn norm(group: &[f64], order: f64) -> f64 {
     }
 }
 
-/// `output` = running combination of `input` along a dimension.
-pub fn scan(input: &Tensor, dimension: i64, output: &Tensor, combine: impl Fn(f64, f64) -> f64) {
-    along(input, dimension, output, |line| {
-        for index in 1..line.len() {
-            line[index] = combine(line[index - 1], line[index]);
-        }
-    });
+/// `output` = running combination of `input` along a dimension, on whole numbers where the output has no fraction.
+pub fn scan(
+    input: &Tensor,
+    dimension: i64,
+    output: &Tensor,
+    float: impl Fn(f64, f64) -> f64,
+    integer: impl Fn(i64, i64) -> i64,
+) {
+    if output.is_float() {
+        along(input, dimension, output, |line| run(line, &float));
+    } else {
+        along(input, dimension, output, |line| run(line, &integer));
+    }
+}
+
+fn run<V: Value>(line: &mut [V], combine: impl Fn(V, V) -> V) {
+    for index in 1..line.len() {
+        line[index] = combine(line[index - 1], line[index]);
+    }
 }
 
 /// `output = function(line)` for every line of `input` along a dimension.
-pub fn along(input: &Tensor, dimension: i64, output: &Tensor, function: impl Fn(&mut [f64])) {
-    let (mut values, length) = groups::<f64>(input, &[dimension]);
+pub fn along<V: Value>(input: &Tensor, dimension: i64, output: &Tensor, function: impl Fn(&mut [V])) {
+    let (mut values, length) = groups::<V>(input, &[dimension]);
     if length > 0 {
         values.chunks_mut(length).for_each(function);
     }
@@ -165,8 +251,9 @@ pub fn softmax_backward(gradient: &Tensor, result: &Tensor, dimension: i64, outp
 
 #[cfg(test)]
 mod tests {
-    use super::{best_of, norm, reduce, scan, variance};
+    use super::{Best, chosen_of, norm, reduce, scan, variance};
     use crate::tensor::Tensor;
+    use std::cmp::Ordering;
 
     #[test]
     fn groups_follow_the_dimensions() {
@@ -185,12 +272,12 @@ mod tests {
         let mut values = [3.0, 1.0, f32::NAN, 5.0, 9.0, 2.0];
         let tensor = Tensor::dense(&mut values, &[2, 3]);
         let (mut best, mut places) = ([0.0; 2], [0.0; 2]);
-        best_of(
+        chosen_of(
             &tensor,
             &[1],
             Some(&Tensor::dense(&mut best, &[2])),
             Some(&Tensor::dense(&mut places, &[2])),
-            |a, b| a > b,
+            Best(Ordering::Greater),
         );
         assert!(best[0].is_nan());
         assert_eq!((best[1], places), (9.0, [2.0, 1.0]));
@@ -200,7 +287,7 @@ mod tests {
     fn scans_run_along_one_dimension() {
         let mut values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
         let tensor = Tensor::dense(&mut values, &[2, 3]);
-        scan(&tensor.clone(), 0, &tensor, |left, right| left + right);
+        scan(&tensor.clone(), 0, &tensor, |left, right| left + right, i64::wrapping_add);
         assert_eq!(values, [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
     }
 
@@ -209,5 +296,7 @@ mod tests {
         assert_eq!(variance(&[1.0, 2.0, 3.0, 4.0], 1.0), 5.0 / 3.0);
         assert_eq!(norm(&[3.0, -4.0], 2.0), 5.0);
         assert_eq!(norm(&[3.0, -4.0], f64::INFINITY), 4.0);
+        assert!(norm(&[3.0, f64::NAN, 4.0], f64::INFINITY).is_nan());
+        assert!(norm(&[3.0, f64::NAN, 4.0], f64::NEG_INFINITY).is_nan());
     }
 }

@@ -1,6 +1,7 @@
 //! Tensors: strided views of memory with a data type.
 
 use half::{bf16, f16};
+use std::cmp::Ordering;
 
 /// Data types by the numbers of AscendCL (`aclDataType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,24 @@ impl DataType {
     pub fn is_float(self) -> bool {
         matches!(self, Self::Float32 | Self::Float16 | Self::Bfloat16 | Self::Float64)
     }
+
+    /// The type in which elements of this floating-point type are computed: short types only store them.
+    #[must_use]
+    pub fn computation_type(self) -> Self {
+        if self == Self::Float64 { self } else { Self::Float32 }
+    }
+
+    /// A number as this floating-point type can hold it. Short types are reached through `f32`, as on the CPU; the
+    /// conversions of `half` from `f64` leave out the lower half of the bits.
+    #[must_use]
+    pub fn rounded(self, value: f64) -> f64 {
+        match self {
+            Self::Float32 => f64::from(value as f32),
+            Self::Float16 => f16::from_f32(value as f32).to_f64(),
+            Self::Bfloat16 => bf16::from_f32(value as f32).to_f64(),
+            _ => value,
+        }
+    }
 }
 
 /// What operators compute with.
@@ -76,6 +95,17 @@ pub trait Value: Copy + Default + PartialOrd {
     fn to_integer(self) -> i64;
     /// Whether it counts as true.
     fn is_true(self) -> bool;
+    /// Whether it is not a number.
+    fn is_nan(self) -> bool;
+    /// Sum; whole numbers wrap around.
+    fn plus(self, other: Self) -> Self;
+    /// Product; whole numbers wrap around.
+    fn times(self, other: Self) -> Self;
+
+    /// Order with what is not a number above everything.
+    fn order(self, other: Self) -> Ordering {
+        self.partial_cmp(&other).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
+    }
 }
 
 impl Value for f64 {
@@ -93,6 +123,15 @@ impl Value for f64 {
     }
     fn is_true(self) -> bool {
         self != 0.0
+    }
+    fn is_nan(self) -> bool {
+        Self::is_nan(self)
+    }
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+    fn times(self, other: Self) -> Self {
+        self * other
     }
 }
 
@@ -112,6 +151,15 @@ impl Value for f32 {
     fn is_true(self) -> bool {
         self != 0.0
     }
+    fn is_nan(self) -> bool {
+        Self::is_nan(self)
+    }
+    fn plus(self, other: Self) -> Self {
+        self + other
+    }
+    fn times(self, other: Self) -> Self {
+        self * other
+    }
 }
 
 impl Value for i64 {
@@ -129,6 +177,15 @@ impl Value for i64 {
     }
     fn is_true(self) -> bool {
         self != 0
+    }
+    fn is_nan(self) -> bool {
+        false
+    }
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+    fn times(self, other: Self) -> Self {
+        self.wrapping_mul(other)
     }
 }
 
@@ -155,6 +212,18 @@ impl Scalar {
     #[must_use]
     pub fn float(self) -> f64 {
         self.value()
+    }
+
+    /// As a floating-point number that elements of `tensor` can be compared with.
+    #[must_use]
+    pub fn float_like(self, tensor: &Tensor) -> f64 {
+        tensor.data_type.rounded(self.float())
+    }
+
+    /// As a floating-point number to compute with elements of `tensor`.
+    #[must_use]
+    pub fn float_for(self, tensor: &Tensor) -> f64 {
+        tensor.data_type.computation_type().rounded(self.float())
     }
 
     /// Whether it has a fraction.
@@ -279,6 +348,12 @@ impl Tensor {
         self.view(shape, strides)
     }
 
+    /// The same memory with at least one dimension, for operators that take a single element as a list of one.
+    #[must_use]
+    pub fn with_dimensions(&self) -> Self {
+        if self.rank() == 0 { self.view(vec![1], vec![1]) } else { self.clone() }
+    }
+
     /// The part that starts at `start` in one dimension and has `length` elements there.
     #[must_use]
     pub fn narrowed(&self, dimension: usize, start: usize, length: usize) -> Self {
@@ -319,8 +394,8 @@ impl Tensor {
     pub fn write<V: Value>(&self, values: &[V]) {
         match self.data_type {
             DataType::Float32 => self.scatter(values, |value| value.to_float() as f32),
-            DataType::Float16 => self.scatter(values, |value| f16::from_f64(value.to_float())),
-            DataType::Bfloat16 => self.scatter(values, |value| bf16::from_f64(value.to_float())),
+            DataType::Float16 => self.scatter(values, |value| f16::from_f32(value.to_float() as f32)),
+            DataType::Bfloat16 => self.scatter(values, |value| bf16::from_f32(value.to_float() as f32)),
             DataType::Float64 => self.scatter(values, |value| value.to_float()),
             DataType::Int8 => self.scatter(values, |value| value.to_integer() as i8),
             DataType::Int16 => self.scatter(values, |value| value.to_integer() as i16),

@@ -9,14 +9,23 @@ unsafe extern "C" {
     fn aclGetTensorDescNumDims(description: *const c_void) -> usize;
     fn aclGetTensorDescDimV2(description: *const c_void, index: usize, size: *mut i64) -> i32;
     fn aclGetDataBufferAddr(buffer: *const c_void) -> *mut c_void;
+    fn standinTensorIsOnHost(description: *const c_void) -> bool;
     fn standinAttributeFloat(attributes: *const c_void, name: *const c_char, value: *mut f32) -> i32;
+}
+
+/// An operand.
+pub enum Operand {
+    /// A tensor on the device.
+    Tensor(Tensor),
+    /// Whole numbers that were in memory of the host, such as a shape.
+    Numbers(Vec<i64>),
 }
 
 /// What an operator computes with. An operand is missing where the caller has none, or one of a type that is not
 /// computed.
 pub struct Operands {
-    inputs: Vec<Option<Tensor>>,
-    outputs: Vec<Option<Tensor>>,
+    inputs: Vec<Option<Operand>>,
+    outputs: Vec<Option<Operand>>,
     /// The attribute `p`: the order of a distance.
     pub power: Option<f32>,
 }
@@ -24,7 +33,7 @@ pub struct Operands {
 impl Operands {
     /// # Safety
     /// `attributes` is null or an attribute list that is alive.
-    pub unsafe fn new(inputs: Vec<Option<Tensor>>, outputs: Vec<Option<Tensor>>, attributes: *const c_void) -> Self {
+    pub unsafe fn new(inputs: Vec<Option<Operand>>, outputs: Vec<Option<Operand>>, attributes: *const c_void) -> Self {
         const POWER: &CStr = c"p";
         let mut power = 0.0;
         // SAFETY: by the contract of this function; the value is ours.
@@ -32,18 +41,33 @@ impl Operands {
         Self { inputs, outputs, power: found.then_some(power) }
     }
 
-    /// An input, if it is there.
+    /// A tensor, if it is there.
     pub fn input(&self, index: usize) -> Option<&Tensor> {
-        self.inputs.get(index)?.as_ref()
+        tensor(self.inputs.get(index)?.as_ref()?)
+    }
+
+    /// A shape or other list of numbers, if it is there.
+    pub fn numbers(&self, index: usize) -> Option<Vec<i64>> {
+        Some(match self.inputs.get(index)?.as_ref()? {
+            Operand::Tensor(tensor) => tensor.read(),
+            Operand::Numbers(numbers) => numbers.clone(),
+        })
     }
 
     /// An output, if it is there.
     pub fn output(&self, index: usize) -> Option<&Tensor> {
-        self.outputs.get(index)?.as_ref()
+        tensor(self.outputs.get(index)?.as_ref()?)
     }
 }
 
-/// Dense tensors as described.
+fn tensor(operand: &Operand) -> Option<&Tensor> {
+    match operand {
+        Operand::Tensor(tensor) => Some(tensor),
+        Operand::Numbers(_) => None,
+    }
+}
+
+/// Operands as described, dense.
 ///
 /// # Safety
 /// Both lists have `count` entries, each null or alive.
@@ -51,13 +75,13 @@ pub unsafe fn all(
     count: i32,
     descriptions: *const *const c_void,
     buffers: *const *const c_void,
-) -> Vec<Option<Tensor>> {
+) -> Vec<Option<Operand>> {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: by the contract of this function.
     (0..count).map(|index| unsafe { one(*descriptions.add(index), *buffers.add(index)) }).collect()
 }
 
-unsafe fn one(description: *const c_void, buffer: *const c_void) -> Option<Tensor> {
+unsafe fn one(description: *const c_void, buffer: *const c_void) -> Option<Operand> {
     // SAFETY: both are null or alive; callers keep the memory of operands until the stream has come past the operator.
     unsafe {
         let data_type = DataType::from_number(aclGetTensorDescType(description))?;
@@ -69,6 +93,10 @@ unsafe fn one(description: *const c_void, buffer: *const c_void) -> Option<Tenso
             shape.push(usize::try_from(size).ok()?);
         }
         let strides = dense_strides(&shape);
-        (!data.is_null()).then(|| Tensor::new(data.cast(), data_type, shape, strides, 0))
+        if data.is_null() {
+            return None;
+        }
+        let tensor = Tensor::new(data.cast(), data_type, shape, strides, 0);
+        Some(if standinTensorIsOnHost(description) { Operand::Numbers(tensor.read()) } else { Operand::Tensor(tensor) })
     }
 }

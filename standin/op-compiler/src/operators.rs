@@ -2,6 +2,7 @@
 
 use crate::operand::Operands;
 use standin_compute::distance::slope;
+use standin_compute::elementwise::copy;
 use standin_compute::recurrent::{Cell, Gradients, Layer, Pass, State, Trace};
 use standin_compute::reduction::norm;
 use standin_compute::{Tensor, dense_strides};
@@ -12,14 +13,51 @@ pub type Computation = fn(&Operands) -> Option<()>;
 /// The computation of an operator, if there is one.
 pub fn computation(name: &str) -> Option<Computation> {
     Some(match name {
+        "AsStrided" => selected,
+        "Cast" => converted,
         "Cdist" => distances,
         "CdistGrad" => distance_gradient,
         "DynamicRNN" => recurrent_layer,
         "DynamicRNNGrad" => recurrent_layer_gradient,
         "DynamicRNNV2" => recurrent_cell,
         "DynamicRNNV2Grad" => recurrent_cell_gradient,
+        "Transpose" => transposed,
+        "ViewCopy" => copied,
         _ => return None,
     })
+}
+
+/// The part of the memory of an input that a shape, strides and an offset select, which are the inputs behind it.
+fn part(operands: &Operands, index: usize) -> Option<Tensor> {
+    let shape =
+        operands.numbers(index + 1)?.into_iter().map(|size| usize::try_from(size).ok()).collect::<Option<_>>()?;
+    let strides = operands.numbers(index + 2)?.into_iter().map(|stride| stride as isize).collect();
+    let offset = usize::try_from(*operands.numbers(index + 3)?.first()?).ok()?;
+    let memory = operands.input(index)?.view(vec![offset + 1], vec![1]);
+    Some(memory.narrowed(0, offset, 1).view(shape, strides))
+}
+
+/// A strided part of memory, made dense.
+fn selected(operands: &Operands) -> Option<()> {
+    copy(&part(operands, 0)?, operands.output(0)?);
+    Some(())
+}
+
+/// One strided part of memory into another.
+fn copied(operands: &Operands) -> Option<()> {
+    copy(&part(operands, 4)?, &part(operands, 0)?);
+    Some(())
+}
+
+fn converted(operands: &Operands) -> Option<()> {
+    copy(operands.input(0)?, operands.output(0)?);
+    Some(())
+}
+
+fn transposed(operands: &Operands) -> Option<()> {
+    let order: Vec<usize> = operands.numbers(1)?.into_iter().map(|dimension| dimension as usize).collect();
+    copy(&operands.input(0)?.permuted(&order), operands.output(0)?);
+    Some(())
 }
 
 /// The order of a distance; callers pass -1 for the largest difference.

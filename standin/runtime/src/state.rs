@@ -2,7 +2,7 @@
 
 use crate::driver::drvGetDevNum;
 use crate::error::RuntimeError;
-use crate::event::Event;
+use crate::event::Events;
 use crate::stream::Stream;
 use standin_support::ProcessCell;
 use std::cell::Cell;
@@ -21,7 +21,7 @@ pub struct State {
     /// The stream behind a null handle, per logical device.
     pub default_streams: Mutex<HashMap<i32, Arc<Stream>>>,
     /// Events by handle.
-    pub events: RwLock<HashMap<u64, Arc<Event>>>,
+    pub events: RwLock<Events>,
     /// Whether every piece of work is waited for at once (`ASCEND_LAUNCH_BLOCKING=1`).
     pub blocking: bool,
 }
@@ -39,7 +39,7 @@ pub fn state() -> &'static State {
         default_device: AtomicI32::new(-1),
         streams: RwLock::new(HashMap::new()),
         default_streams: Mutex::new(HashMap::new()),
-        events: RwLock::new(HashMap::new()),
+        events: RwLock::default(),
         blocking: std::env::var("ASCEND_LAUNCH_BLOCKING").is_ok_and(|value| value.trim() == "1"),
     })
 }

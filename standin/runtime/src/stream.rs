@@ -107,9 +107,9 @@ impl Stream {
         self.submit(Box::new(move || event.complete(number)))
     }
 
-    /// Makes later work wait for the latest recording of `event`.
+    /// Makes later work wait for the latest recording of `event`, or its first one.
     pub fn wait_for(self: &Arc<Self>, event: Arc<Event>) -> Result<(), RuntimeError> {
-        let number = event.latest_recording();
+        let number = event.awaited_recording();
         self.submit(Box::new(move || event.wait(number)))
     }
 

@@ -61,7 +61,7 @@ unsafe extern "C" fn rtGetStreamId(stream: *mut c_void, id: *mut i32) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn rtStreamWaitEvent(stream: *mut c_void, event: *mut c_void) -> i32 {
-    code(Stream::find(stream as u64).and_then(|stream| stream.wait_for(Event::find(event as u64)?)))
+    code(Stream::find(stream as u64).and_then(|stream| stream.wait_for(Event::find_for_waiting(event as u64)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -69,9 +69,7 @@ unsafe extern "C" fn rtEventCreate(event: *mut *mut c_void) -> i32 {
     if event.is_null() {
         return RuntimeError::InvalidParameter as i32;
     }
-    let created = Arc::new(Event::default());
-    let handle = Arc::as_ptr(&created) as u64;
-    state().events.write().unwrap_or_else(PoisonError::into_inner).insert(handle, created);
+    let handle = state().events.write().unwrap_or_else(PoisonError::into_inner).create();
     // SAFETY: checked above; writable by the contract of the C function.
     unsafe { event.write(handle as *mut c_void) };
     0
@@ -79,8 +77,7 @@ unsafe extern "C" fn rtEventCreate(event: *mut *mut c_void) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn rtEventDestroy(event: *mut c_void) -> i32 {
-    let removed = state().events.write().unwrap_or_else(PoisonError::into_inner).remove(&(event as u64));
-    code(removed.map(drop).ok_or(RuntimeError::InvalidEvent))
+    code(state().events.write().unwrap_or_else(PoisonError::into_inner).destroy(event as u64))
 }
 
 #[unsafe(no_mangle)]
@@ -95,13 +92,13 @@ extern "C" fn rtEventReset(event: *mut c_void, stream: *mut c_void) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn rtEventSynchronize(event: *mut c_void) -> i32 {
-    code(Event::find(event as u64).map(|event| event.wait(event.latest_recording())))
+    code(Event::find_for_waiting(event as u64).map(|event| event.wait(event.latest_recording())))
 }
 
 /// 0 when everything recorded was reached, 1 when not, else an error.
 #[unsafe(no_mangle)]
 extern "C" fn rtEventQuery(event: *mut c_void) -> i32 {
-    Event::find(event as u64).map_or_else(|error| error as i32, |event| i32::from(!event.is_complete()))
+    Event::find_for_waiting(event as u64).map_or_else(|error| error as i32, |event| i32::from(!event.is_complete()))
 }
 
 #[unsafe(no_mangle)]

@@ -162,13 +162,17 @@ operators! {
     aclnnRelu(input: Tensor, output: Tensor) => map(&input, &output, relu);
     aclnnInplaceRelu(target: Tensor) => map(&target.clone(), &target, relu);
     aclnnThreshold(input: Tensor, threshold: Scalar, value: Scalar, output: Tensor) =>
-        map(&input, &output, |input| if input <= threshold.float() { value.float() } else { input });
-    aclnnInplaceThreshold(target: Tensor, threshold: Scalar, value: Scalar) =>
-        map(&target.clone(), &target, |input| if input <= threshold.float() { value.float() } else { input });
-    aclnnThresholdBackward(gradient: Tensor, input: Tensor, threshold: Scalar, output: Tensor) =>
+        map(&input, &output, |element| if element <= threshold.float_for(&input) { value.float() } else { element });
+    aclnnInplaceThreshold(target: Tensor, threshold: Scalar, value: Scalar) => {
+        let threshold = threshold.float_for(&target);
+        map(&target.clone(), &target, |element| if element <= threshold { value.float() } else { element })
+    };
+    aclnnThresholdBackward(gradient: Tensor, input: Tensor, threshold: Scalar, output: Tensor) => {
+        let threshold = threshold.float_for(&input);
         zip(&gradient.into(), &input.into(), &output, |gradient, input| {
-            if input <= threshold.float() { 0.0 } else { gradient }
-        });
+            if input <= threshold { 0.0 } else { gradient }
+        })
+    };
     aclnnSilu(input: Tensor, output: Tensor) => map(&input, &output, silu);
     aclnnSiluBackward(gradient: Tensor, input: Tensor, output: Tensor) =>
         with_slope(gradient, input, &output, silu_slope);
@@ -213,13 +217,17 @@ operators! {
     aclnnInplaceCelu(target: Tensor, alpha: Scalar) =>
         map(&target.clone(), &target, |value| elu(value, alpha.float(), 1.0, 1.0 / alpha.float()));
     aclnnSoftshrink(input: Tensor, width: Scalar, output: Tensor) =>
-        map(&input, &output, |value| soft_shrink(value, width.float()));
-    aclnnSoftshrinkBackward(gradient: Tensor, input: Tensor, width: Scalar, output: Tensor) =>
-        with_slope(gradient, input, &output, |value| if value.abs() <= width.float() { 0.0 } else { 1.0 });
+        map(&input, &output, |value| soft_shrink(value, width.float_like(&input)));
+    aclnnSoftshrinkBackward(gradient: Tensor, input: Tensor, width: Scalar, output: Tensor) => {
+        let width = width.float_like(&input);
+        with_slope(gradient, input, &output, |value| if value.abs() <= width { 0.0 } else { 1.0 })
+    };
     aclnnHardshrink(input: Tensor, width: Scalar, output: Tensor) =>
-        map(&input, &output, |value| hard_shrink(value, width.float()));
-    aclnnHardshrinkBackward(gradient: Tensor, input: Tensor, width: Scalar, output: Tensor) =>
-        with_slope(gradient, input, &output, |value| if value.abs() <= width.float() { 0.0 } else { 1.0 });
+        map(&input, &output, |value| hard_shrink(value, width.float_like(&input)));
+    aclnnHardshrinkBackward(gradient: Tensor, input: Tensor, width: Scalar, output: Tensor) => {
+        let width = width.float_like(&input);
+        with_slope(gradient, input, &output, |value| if value.abs() <= width { 0.0 } else { 1.0 })
+    };
     aclnnGlu(input: Tensor, dimension: i64, output: Tensor) => gated(&input, dimension, &output);
     aclnnGluBackward(gradient: Tensor, input: Tensor, dimension: i64, output: Tensor) =>
         gated_backward(&gradient, &input, dimension, &output);
@@ -253,10 +261,10 @@ operators! {
         map(&input, &output, |value| value.clamp(low.float(), high.float()));
     aclnnInplaceHardtanh(target: Tensor, low: Scalar, high: Scalar) =>
         map(&target.clone(), &target, |value| value.clamp(low.float(), high.float()));
-    aclnnHardtanhBackward(gradient: Tensor, input: Tensor, low: Scalar, high: Scalar, output: Tensor) =>
-        with_slope(gradient, input, &output, |value| {
-            if value > low.float() && value < high.float() { 1.0 } else { 0.0 }
-        });
+    aclnnHardtanhBackward(gradient: Tensor, input: Tensor, low: Scalar, high: Scalar, output: Tensor) => {
+        let (low, high) = (low.float_for(&input), high.float_for(&input));
+        with_slope(gradient, input, &output, |value| if value > low && value < high { 1.0 } else { 0.0 })
+    };
     aclnnLogSigmoidForward(input: Tensor, output: Tensor, _buffer: Tensor) =>
         map(&input, &output, |value| -softplus(-value));
     aclnnLogSigmoidBackward(gradient: Tensor, input: Tensor, _buffer: Tensor, output: Tensor) =>

@@ -1,8 +1,9 @@
 //! Sums, products and other functions of two or three operands.
 
 use crate::macros::operators;
-use standin_compute::elementwise::{Operand, choose, zip, zip_either, zip3};
-use standin_compute::{DataType, Scalar, Tensor};
+use standin_compute::elementwise::{Operand, choose, common_type, zip, zip_either, zip_rounded, zip3};
+use standin_compute::reduction::{larger, smaller};
+use standin_compute::{DataType, Scalar, Tensor, Value};
 
 /// `output = left + factor * right`.
 pub fn add(left: &Operand, right: &Operand, factor: Scalar, output: &Tensor) {
@@ -41,9 +42,15 @@ pub fn divide(left: &Operand, right: &Operand, output: &Tensor) {
     zip(left, right, output, |left, right| left / right);
 }
 
-/// Division that rounds down.
+/// Division that rounds down: the exact remainder decides, not the rounded quotient.
 fn floor_divide(left: f64, right: f64) -> f64 {
-    (left / right).floor()
+    if right == 0.0 {
+        return left / right;
+    }
+    let rest = left % right;
+    let below = if rest != 0.0 && (rest < 0.0) != (right < 0.0) { 1.0 } else { 0.0 };
+    let quotient = ((left - rest) / right - below).round();
+    if quotient == 0.0 { (left / right).signum() * 0.0 } else { quotient }
 }
 
 /// Remainder with the sign of the divisor.
@@ -64,19 +71,28 @@ fn integer_floor_divide(left: i64, right: i64) -> i64 {
     if right == 0 { 0 } else { (left - integer_remainder(left, right)).wrapping_div(right) }
 }
 
+/// The type in which operands are divided.
+fn division_type(left: &Operand, right: &Operand) -> Option<DataType> {
+    common_type(left, right).map(DataType::computation_type)
+}
+
 /// Division with a rounding mode: 0 none, 1 towards zero, 2 down.
 fn divide_mode(left: &Operand, right: &Operand, mode: i32, output: &Tensor) {
     match mode {
-        1 => zip_either(
-            left,
-            right,
-            output,
-            |left, right| (left / right).trunc(),
-            |left, right| {
-                if right == 0 { 0 } else { left.wrapping_div(right) }
-            },
-        ),
-        2 => zip_either(left, right, output, floor_divide, integer_floor_divide),
+        1 => {
+            let data_type = division_type(left, right);
+            zip_rounded(
+                left,
+                right,
+                data_type,
+                output,
+                |left, right| data_type.map_or(left, |data_type| data_type.rounded(left / right)).trunc(),
+                |left, right| {
+                    if right == 0 { 0 } else { left.wrapping_div(right) }
+                },
+            );
+        }
+        2 => zip_rounded(left, right, division_type(left, right), output, floor_divide, integer_floor_divide),
         _ => divide(left, right, output),
     }
 }
@@ -96,19 +112,15 @@ fn integer_power(base: i64, exponent: i64) -> i64 {
     }
 }
 
-/// `output = base ^ exponent`.
+/// `output = base ^ exponent`. One half as the exponent of all elements means the root, which differs for what is
+/// infinite.
 pub fn power(base: &Operand, exponent: &Operand, output: &Tensor) {
-    zip_either(base, exponent, output, f64::powf, integer_power);
-}
-
-/// The larger of two, `NaN` if one of them is.
-pub fn larger(left: f64, right: f64) -> f64 {
-    if left.is_nan() || left > right { left } else { right }
-}
-
-/// The smaller of two, `NaN` if one of them is.
-pub fn smaller(left: f64, right: f64) -> f64 {
-    if left.is_nan() || left < right { left } else { right }
+    let float = match exponent {
+        Operand::Scalar(Scalar::Float(0.5)) => |base: f64, _: f64| base.sqrt(),
+        Operand::Scalar(Scalar::Float(-0.5)) => |base: f64, _: f64| 1.0 / base.sqrt(),
+        _ => f64::powf,
+    };
+    zip_either(base, exponent, output, float, integer_power);
 }
 
 /// Functions of two tensors; the second list of each is the in-place variant's name.
@@ -137,17 +149,18 @@ macro_rules! in_place_with_scalar {
 }
 
 fn floor_divide_operands(left: &Operand, right: &Operand, output: &Tensor) {
-    zip_either(left, right, output, floor_divide, integer_floor_divide);
+    zip_rounded(left, right, division_type(left, right), output, floor_divide, integer_floor_divide);
 }
 
 fn remainder_operands(left: &Operand, right: &Operand, output: &Tensor) {
-    zip_either(left, right, output, remainder, integer_remainder);
+    zip_rounded(left, right, common_type(left, right), output, remainder, integer_remainder);
 }
 
 fn fmod_operands(left: &Operand, right: &Operand, output: &Tensor) {
-    zip_either(
+    zip_rounded(
         left,
         right,
+        common_type(left, right),
         output,
         |left, right| left % right,
         |left, right| {
@@ -321,9 +334,11 @@ operators! {
     aclnnXLogYScalarSelf(left: Scalar, right: Tensor, output: Tensor) =>
         times_logarithm(&left.into(), &right.into(), &output);
     aclnnClampTensor(input: Tensor, low: Option<Tensor>, high: Option<Tensor>, output: Tensor) => {
-        let low = low.map_or(Operand::Scalar(Scalar::Float(f64::NEG_INFINITY)), Operand::from);
-        let high = high.map_or(Operand::Scalar(Scalar::Float(f64::INFINITY)), Operand::from);
-        zip3([&input.into(), &low, &high], &output, |value, low, high| smaller(larger(value, low), high))
+        let low = low.map_or(input.clone().into(), Operand::from);
+        maximum(&input.into(), &low, &output);
+        if let Some(high) = high {
+            minimum(&output.clone().into(), &high.into(), &output)
+        }
     };
     aclnnSWhere(condition: Tensor, left: Tensor, right: Tensor, output: Tensor) =>
         choose(&condition, &left.into(), &right.into(), &output);
@@ -351,6 +366,14 @@ operators! {
 
 /// `output = input + value * left * right`.
 pub fn add_product(input: &Tensor, left: &Tensor, right: &Tensor, value: Scalar, output: &Tensor) {
+    if let Scalar::Integer(value) = value
+        && ![input, left, right].into_iter().any(Tensor::is_float)
+    {
+        let [input, left, right] = [input, left, right].map(|tensor| tensor.read_as::<i64>(&output.shape));
+        let values = input.iter().zip(left.iter().zip(&right));
+        let sum = |(input, (left, right)): (&i64, (&i64, &i64))| input.plus(value.times(*left).times(*right));
+        return output.write(&values.map(sum).collect::<Vec<_>>());
+    }
     let value = value.float();
     let operands = [input, left, right].map(|tensor| Operand::from(tensor.clone()));
     zip3(operands.each_ref(), output, |input, left, right| input + value * left * right);

@@ -199,7 +199,8 @@ impl Attention {
     /// Gradient of the scores before scaling, from that of the weights after dropout.
     fn score_gradients(&self, weights: &Weights, to_dropped: &[f32], keys: usize) -> Vec<f32> {
         let mut result = Vec::with_capacity(to_dropped.len());
-        let lines = weights.plain.chunks(keys).zip(weights.dropped.chunks(keys)).zip(to_dropped.chunks(keys));
+        let length = keys.max(1);
+        let lines = weights.plain.chunks(length).zip(weights.dropped.chunks(length)).zip(to_dropped.chunks(length));
         for ((plain, dropped), gradient) in lines {
             let to_plain: Vec<f64> = (0..keys)
                 .map(|key| {

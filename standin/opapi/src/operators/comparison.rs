@@ -37,7 +37,12 @@ fn logic(left: &Operand, right: &Operand, output: &Tensor, function: impl Fn(boo
 
 /// Whether two tensors agree in shape and all elements.
 fn all_equal(left: &Tensor, right: &Tensor) -> bool {
-    left.shape == right.shape && left.read::<f64>() == right.read::<f64>()
+    left.shape == right.shape
+        && if left.is_float() || right.is_float() {
+            left.read::<f64>() == right.read::<f64>()
+        } else {
+            left.read::<i64>() == right.read::<i64>()
+        }
 }
 
 fn is_close(left: f64, right: f64, relative: f64, absolute: f64, equal_nan: bool) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::macros::operators;
 use standin_compute::elementwise::copy;
-use standin_compute::indexing::{pad, rearrange, triangle};
+use standin_compute::indexing::{pad, rearrange, triangle, write_picked};
 use standin_compute::{Scalar, Tensor};
 
 /// `start`, `start + step`, ... as many as fit into the output.
@@ -36,6 +36,7 @@ fn eye(output: &Tensor) {
 }
 
 fn flip(input: &Tensor, dimensions: &[i64], output: &Tensor) {
+    let (input, output) = (&input.with_dimensions(), &output.with_dimensions());
     let flipped: Vec<usize> = dimensions.iter().map(|dimension| input.dimension(*dimension)).collect();
     rearrange(input, output, |place| {
         for dimension in &flipped {
@@ -45,12 +46,11 @@ fn flip(input: &Tensor, dimensions: &[i64], output: &Tensor) {
 }
 
 fn roll(input: &Tensor, shifts: &[i64], dimensions: &[i64], output: &Tensor) {
+    let (input, output) = (&input.with_dimensions(), &output.with_dimensions());
     if dimensions.is_empty() {
-        let values = input.read::<f64>();
-        let length = values.len().max(1) as i64;
-        let start = (-shifts.first().copied().unwrap_or(0)).rem_euclid(length) as usize;
-        output.write(&values.iter().cycle().skip(start).take(values.len()).copied().collect::<Vec<_>>());
-        return;
+        let length = input.len();
+        let start = (-shifts.first().copied().unwrap_or(0)).rem_euclid(length.max(1) as i64) as usize;
+        return write_picked(input, &(start..length).chain(0..start).collect::<Vec<_>>(), output);
     }
     let moves: Vec<(usize, i64)> =
         dimensions.iter().zip(shifts).map(|(dimension, shift)| (input.dimension(*dimension), *shift)).collect();

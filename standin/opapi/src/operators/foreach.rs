@@ -4,6 +4,7 @@ use crate::macros::operators;
 use crate::operators::arithmetic::{
     add, add_product, add_quotient, between, divide, maximum, minimum, multiply, power,
 };
+use crate::operators::unary::sign;
 use standin_compute::elementwise::{Operand, copy, erf, map, map_either};
 use standin_compute::reduction::{norm, reduce};
 use standin_compute::{Scalar, Tensor};
@@ -94,7 +95,7 @@ functions! {
     aclnnForeachCos(f64::cos);
     aclnnForeachTan(f64::tan);
     aclnnForeachErf(erf);
-    aclnnForeachSign(|value: f64| if value == 0.0 { 0.0 } else { value.signum() });
+    aclnnForeachSign(sign);
 }
 
 /// Functions of two lists, of a list and one number, and of a list and numbers.

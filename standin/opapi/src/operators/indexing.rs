@@ -1,12 +1,12 @@
 //! Selection, scattering, sorting and joining.
 
 use crate::macros::operators;
-use standin_compute::elementwise::copy;
+use crate::operators::arithmetic::add;
+use standin_compute::elementwise::{Operand, copy};
 use standin_compute::indexing::{
-    Meeting, concatenate, embedding, embedding_backward, gather, index, index_put, index_select, scatter, sort,
-    source_of,
+    Meeting, Source, concatenate, embedding, embedding_backward, gather, index, index_put, index_select, scatter, sort,
 };
-use standin_compute::{Scalar, Tensor};
+use standin_compute::{Scalar, Tensor, Value};
 
 /// Tensors joined along a new dimension.
 fn stack(tensors: &[Tensor], dimension: i64, output: &Tensor) {
@@ -20,19 +20,19 @@ fn stack(tensors: &[Tensor], dimension: i64, output: &Tensor) {
 }
 
 /// `input` with the slices of these indices added to it.
-fn index_add(input: &Tensor, dimension: i64, index: &Tensor, source: &Tensor, factor: f64, output: &Tensor) {
-    let dimension = input.dimension(dimension);
+fn index_add(input: &Tensor, dimension: i64, index: &Tensor, source: &Tensor, factor: Scalar, output: &Tensor) {
     copy(input, output);
+    let (output, source) = (output.with_dimensions(), source.with_dimensions());
+    let dimension = output.dimension(dimension);
     for (place, index) in index.read::<i64>().into_iter().enumerate() {
         let target = output.narrowed(dimension, index as usize, 1);
-        let part = source.narrowed(dimension, place, 1).read::<f64>();
-        let sums = target.read::<f64>().into_iter().zip(part).map(|(old, new)| old + factor * new);
-        target.write(&sums.collect::<Vec<_>>());
+        add(&target.clone().into(), &source.narrowed(dimension, place, 1).into(), factor, &target);
     }
 }
 
 /// `output` with the slices of these indices set to one value.
 fn index_fill(output: &Tensor, dimension: i64, indices: &[i64], value: Scalar) {
+    let output = output.with_dimensions();
     let dimension = output.dimension(dimension);
     for index in indices {
         let index = if *index < 0 { *index + output.shape[dimension] as i64 } else { *index };
@@ -42,6 +42,7 @@ fn index_fill(output: &Tensor, dimension: i64, indices: &[i64], value: Scalar) {
 
 /// `output` with the slices of these indices replaced by those of `source`.
 fn index_copy(output: &Tensor, dimension: i64, indices: &Tensor, source: &Tensor) {
+    let (output, source) = (output.with_dimensions(), source.with_dimensions());
     let dimension = output.dimension(dimension);
     for (place, index) in indices.read::<i64>().into_iter().enumerate() {
         copy(&source.narrowed(dimension, place, 1), &output.narrowed(dimension, index as usize, 1));
@@ -59,16 +60,27 @@ fn count_numbers(input: &Tensor, weights: Option<&Tensor>, output: &Tensor) {
 }
 
 /// Where numbers would have to be inserted into lines that are sorted already, or whose order is given.
-fn find_places(sorted: &Tensor, numbers: &[f64], behind_equals: bool, order: Option<&Tensor>, output: &Tensor) {
+fn find_places(sorted: &Tensor, numbers: &Operand, behind_equals: bool, order: Option<&Tensor>, output: &Tensor) {
+    if sorted.is_float() || numbers.is_float() {
+        find_values::<f64>(sorted, &numbers.read(&output.shape), behind_equals, order, output);
+    } else {
+        find_values::<i64>(sorted, &numbers.read(&output.shape), behind_equals, order, output);
+    }
+}
+
+fn find_values<V: Value>(sorted: &Tensor, numbers: &[V], behind_equals: bool, order: Option<&Tensor>, output: &Tensor) {
     let length = sorted.shape.last().copied().unwrap_or(1);
-    let values = sorted.read::<f64>();
+    let values = sorted.read::<V>();
     let order = order.map(Tensor::read::<i64>);
     let per_line = if sorted.rank() == 1 { numbers.len() } else { numbers.len() / (values.len() / length).max(1) };
-    let find = |(place, number): (usize, &f64)| {
+    let find = |(place, number): (usize, &V)| {
         let start = if sorted.rank() == 1 { 0 } else { place / per_line.max(1) * length };
         let at =
             |index: usize| order.as_ref().map_or(values[start + index], |o| values[start + o[start + index] as usize]);
-        let is_before = |index: &usize| if behind_equals { at(*index) <= *number } else { at(*index) < *number };
+        let is_before = |index: &usize| {
+            let found = at(*index).order(*number);
+            found.is_lt() || (behind_equals && found.is_eq())
+        };
         (0..length).collect::<Vec<_>>().partition_point(is_before) as i64
     };
     output.write(&numbers.iter().enumerate().map(find).collect::<Vec<_>>());
@@ -93,9 +105,17 @@ fn one_hot(index: &Tensor, on: &Tensor, off: &Tensor, axis: i64, output: &Tensor
 }
 
 fn masked_scatter(target: &Tensor, mask: &Tensor, source: &Tensor) {
+    if target.is_float() {
+        masked_scatter_values::<f64>(target, mask, source);
+    } else {
+        masked_scatter_values::<i64>(target, mask, source);
+    }
+}
+
+fn masked_scatter_values<V: Value>(target: &Tensor, mask: &Tensor, source: &Tensor) {
     let mask: Vec<i64> = mask.read_as(&target.shape);
-    let mut next = source.read::<f64>().into_iter();
-    let old = target.read::<f64>();
+    let mut next = source.read::<V>().into_iter();
+    let old = target.read::<V>();
     let values = old.into_iter().zip(mask).map(|(old, mask)| if mask != 0 { next.next().unwrap_or(old) } else { old });
     target.write(&values.collect::<Vec<_>>());
 }
@@ -110,13 +130,13 @@ operators! {
     aclnnGather(input: Tensor, dimension: i64, indices: Tensor, output: Tensor) =>
         gather(&input, dimension, &indices, &output);
     aclnnIndex(input: Tensor, indices: Vec<Option<Tensor>>, output: Tensor) =>
-        index(&input, &defined(&indices), &output);
+        if let Some(indices) = defined(&indices).filter(|_| !output.is_empty()) { index(&input, &indices, &output) };
     aclnnIndexPutImpl(
         target: Tensor, indices: Vec<Option<Tensor>>, values: Tensor, accumulate: bool, _unsafe: bool,
-    ) => index_put(&target, &defined(&indices), &values, accumulate);
+    ) => if let Some(indices) = defined(&indices) { index_put(&target, &indices, &values, accumulate) };
     aclnnIndexAdd(
         input: Tensor, dimension: i64, indices: Tensor, source: Tensor, factor: Scalar, output: Tensor,
-    ) => index_add(&input, dimension, &indices, &source, factor.float(), &output);
+    ) => index_add(&input, dimension, &indices, &source, factor, &output);
     aclnnIndexCopy(input: Tensor, dimension: i64, indices: Tensor, source: Tensor, output: Tensor) => {
         copy(&input, &output);
         index_copy(&output, dimension, &indices, &source)
@@ -139,22 +159,22 @@ operators! {
         count_numbers(&input, weights.as_ref(), &output);
     aclnnSearchSorted(
         sorted: Tensor, numbers: Tensor, _narrow: bool, behind_equals: bool, order: Option<Tensor>, output: Tensor,
-    ) => find_places(&sorted, &numbers.read::<f64>(), behind_equals, order.as_ref(), &output);
+    ) => find_places(&sorted, &numbers.into(), behind_equals, order.as_ref(), &output);
     aclnnSearchSorteds(
         sorted: Tensor, number: Scalar, _narrow: bool, behind_equals: bool, order: Option<Tensor>, output: Tensor,
-    ) => find_places(&sorted, &[number.float()], behind_equals, order.as_ref(), &output);
+    ) => find_places(&sorted, &number.into(), behind_equals, order.as_ref(), &output);
     aclnnScatter(
         input: Tensor, dimension: i64, indices: Tensor, source: Tensor, meeting: i64, output: Tensor,
-    ) => scatter(&input, dimension, &indices, source_of(&source), Meeting::from_number(meeting), &output);
+    ) => scatter(&input, dimension, &indices, &Source::Tensor(&source), Meeting::from_number(meeting), &output);
     aclnnInplaceScatter(target: Tensor, dimension: i64, indices: Tensor, source: Tensor, meeting: i64) =>
-        scatter(&target.clone(), dimension, &indices, source_of(&source), Meeting::from_number(meeting), &target);
+        scatter(&target.clone(), dimension, &indices, &Source::Tensor(&source), Meeting::from_number(meeting), &target);
     aclnnScatterValue(
         input: Tensor, dimension: i64, indices: Tensor, value: Scalar, meeting: i64, output: Tensor,
-    ) => scatter(&input, dimension, &indices, |_| value.float(), Meeting::from_number(meeting), &output);
+    ) => scatter(&input, dimension, &indices, &Source::Number(value), Meeting::from_number(meeting), &output);
     aclnnInplaceScatterValue(target: Tensor, dimension: i64, indices: Tensor, value: Scalar, meeting: i64) =>
-        scatter(&target.clone(), dimension, &indices, |_| value.float(), Meeting::from_number(meeting), &target);
+        scatter(&target.clone(), dimension, &indices, &Source::Number(value), Meeting::from_number(meeting), &target);
     aclnnScatterAdd(input: Tensor, dimension: i64, indices: Tensor, source: Tensor, output: Tensor) =>
-        scatter(&input, dimension, &indices, source_of(&source), Meeting::Add, &output);
+        scatter(&input, dimension, &indices, &Source::Tensor(&source), Meeting::Add, &output);
     aclnnInplaceMaskedScatter(target: Tensor, mask: Tensor, source: Tensor) =>
         masked_scatter(&target, &mask, &source);
     aclnnCat(tensors: Vec<Tensor>, dimension: i64, output: Tensor) => concatenate(&tensors, dimension, &output);
@@ -173,7 +193,9 @@ operators! {
         one_hot(&indices, &on, &off, axis, &output);
 }
 
-/// Index lists in which an empty tensor means a whole dimension.
-fn defined(indices: &[Option<Tensor>]) -> Vec<Option<Tensor>> {
-    indices.iter().map(|index| index.clone().filter(|index| index.shape != [0])).collect()
+/// Index lists in which an empty tensor means a whole dimension; `None` when they select nothing. Callers repeat indices
+/// to a common shape, so where one of them selects nothing, all are empty.
+fn defined(indices: &[Option<Tensor>]) -> Option<Vec<Option<Tensor>>> {
+    let selects_something = indices.iter().flatten().any(|index| !index.is_empty());
+    selects_something.then(|| indices.iter().map(|index| index.clone().filter(|index| !index.is_empty())).collect())
 }

@@ -88,14 +88,23 @@ impl Likelihood {
     fn new(input: &Tensor, target: &Tensor, weight: Option<&Tensor>, ignored: i64) -> Self {
         let (_, count, space) = classes(input);
         let weights = weight.filter(|weight| !weight.is_empty()).map(Tensor::read::<f64>);
-        let mut total_weight = 0.0;
+        let (mut total_weight, mut outside) = (0.0, None);
         let select = |(position, target): (usize, i64)| {
-            let class = usize::try_from(target).ok().filter(|class| target != ignored && *class < count)?;
+            if target == ignored {
+                return None;
+            }
+            let Some(class) = usize::try_from(target).ok().filter(|class| *class < count) else {
+                outside.get_or_insert(target);
+                return None;
+            };
             let weight = weights.as_ref().map_or(1.0, |weights| weights[class]);
             total_weight += weight;
             Some(((position / space * count + class) * space + position % space, weight))
         };
         let selected = target.read::<i64>().into_iter().enumerate().map(select).collect();
+        if let Some(class) = outside {
+            eprintln!("stand-in device: class {class} is out of range for {count} classes; such targets do not count");
+        }
         Self { selected, total_weight }
     }
 

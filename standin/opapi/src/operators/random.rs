@@ -2,12 +2,20 @@
 
 use crate::macros::operators;
 use standin_compute::random::Random;
-use standin_compute::{Scalar, Tensor};
+use standin_compute::{DataType, Scalar, Tensor};
 
 /// Fills a tensor with numbers from a generator.
 fn fill(target: &Tensor, seed: u64, offset: u64, mut next: impl FnMut(&mut Random) -> f64) {
     let mut random = Random::new(seed, offset);
     target.write(&(0..target.len()).map(|_| next(&mut random)).collect::<Vec<_>>());
+}
+
+/// A number from `low` up to, but not including, `high`, also as an element of this type. Where hardly a number of the
+/// type lies between the two, `low` has to do.
+fn uniform(random: &mut Random, low: f64, high: f64, data_type: DataType) -> f64 {
+    const ATTEMPTS: usize = 16;
+    let mut drawn = (0..ATTEMPTS).map(|_| data_type.rounded(low + (high - low) * random.unit()));
+    drawn.find(|value| *value < high).unwrap_or(low)
 }
 
 /// Normal numbers with a mean and a deviation of every element's own.
@@ -81,7 +89,7 @@ operators! {
     aclnnNormalFloatFloat(mean: f32, deviation: f32, seed: i64, offset: i64, output: Tensor) =>
         fill(&output, seed as u64, offset as u64, |random| f64::from(mean) + f64::from(deviation) * random.normal());
     aclnnInplaceUniform(target: Tensor, low: f64, high: f64, seed: u64, offset: u64) =>
-        fill(&target, seed, offset, |random| low + (high - low) * random.unit());
+        fill(&target, seed, offset, |random| uniform(random, low, high, target.data_type));
     aclnnInplaceBernoulli(target: Tensor, probability: Scalar, seed: i64, offset: i64) =>
         fill(&target, seed as u64, offset as u64, |random| {
             f64::from(u8::from(random.unit() < probability.float()))

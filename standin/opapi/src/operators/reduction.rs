@@ -2,8 +2,11 @@
 
 use crate::macros::operators;
 use standin_compute::elementwise::copy;
-use standin_compute::reduction::{best_of, groups, mean, norm, reduce, reduce_either, scan, variance};
-use standin_compute::{Scalar, Tensor};
+use standin_compute::reduction::{
+    Best, InOrder, NotNumbers, chosen_of, larger, mean, norm, reduce, reduce_either, scan, variance,
+};
+use standin_compute::{Scalar, Tensor, Value};
+use std::cmp::Ordering;
 
 fn sum(input: &Tensor, dimensions: &[i64], output: &Tensor) {
     reduce_either(
@@ -30,34 +33,11 @@ fn truth(value: bool) -> f64 {
 }
 
 fn logarithm_of_sum(group: &[f64]) -> f64 {
-    let largest = group.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    if largest.is_infinite() {
+    let largest = group.iter().copied().fold(f64::NEG_INFINITY, larger);
+    if !largest.is_finite() {
         return largest;
     }
     group.iter().map(|value| (value - largest).exp()).sum::<f64>().ln() + largest
-}
-
-/// The element of every line that is number `rank(length)` in ascending order, and where it is.
-fn in_order(
-    input: &Tensor,
-    dimensions: &[i64],
-    rank: impl Fn(usize) -> usize,
-    values: &Tensor,
-    positions: Option<&Tensor>,
-) {
-    let (elements, length) = groups::<f64>(input, dimensions);
-    let find = |line: &[f64]| {
-        let mut places: Vec<usize> = (0..line.len()).collect();
-        places.sort_by(|left, right| line[*left].total_cmp(&line[*right]));
-        let nan = line.iter().position(|value| value.is_nan());
-        let place = nan.unwrap_or_else(|| places[rank(length)]);
-        (line[place], place as i64)
-    };
-    let found: Vec<(f64, i64)> = elements.chunks(length.max(1)).map(find).collect();
-    values.write(&found.iter().map(|(value, _)| *value).collect::<Vec<_>>());
-    if let Some(positions) = positions {
-        positions.write(&found.iter().map(|(_, place)| *place).collect::<Vec<_>>());
-    }
 }
 
 /// The lower of the two in the middle.
@@ -65,24 +45,16 @@ fn middle(length: usize) -> usize {
     length.saturating_sub(1) / 2
 }
 
-/// The middle of the numbers of every line, without what is not a number.
-fn middle_number(input: &Tensor, dimensions: &[i64], values: &Tensor, positions: Option<&Tensor>) {
-    let (elements, length) = groups::<f64>(input, dimensions);
-    let find = |line: &[f64]| {
-        let mut places: Vec<usize> = (0..line.len()).filter(|place| !line[*place].is_nan()).collect();
-        places.sort_by(|left, right| line[*left].total_cmp(&line[*right]));
-        places.get(middle(places.len())).map_or((f64::NAN, 0), |place| (line[*place], *place as i64))
-    };
-    let found: Vec<(f64, i64)> = elements.chunks(length.max(1)).map(find).collect();
-    values.write(&found.iter().map(|(value, _)| *value).collect::<Vec<_>>());
-    if let Some(positions) = positions {
-        positions.write(&found.iter().map(|(_, place)| *place).collect::<Vec<_>>());
-    }
-}
+const LARGEST: Best = Best(Ordering::Greater);
+const SMALLEST: Best = Best(Ordering::Less);
+/// The element in the middle, which is not a number if one of them is not.
+const MIDDLE: InOrder<fn(usize) -> usize> = InOrder { rank: middle, not_numbers: NotNumbers::Win };
+/// The middle of the numbers.
+const MIDDLE_NUMBER: InOrder<fn(usize) -> usize> = InOrder { rank: middle, not_numbers: NotNumbers::DoNotCount };
 
 fn extremes(input: &Tensor, dimensions: &[i64], smallest: &Tensor, largest: &Tensor) {
-    best_of(input, dimensions, Some(smallest), None, |a, b| a < b);
-    best_of(input, dimensions, Some(largest), None, |a, b| a > b);
+    chosen_of(input, dimensions, Some(smallest), None, SMALLEST);
+    chosen_of(input, dimensions, Some(largest), None, LARGEST);
 }
 
 operators! {
@@ -91,14 +63,17 @@ operators! {
     aclnnAminmaxAll(input: Tensor, smallest: Tensor, largest: Tensor) => extremes(&input, &[], &smallest, &largest);
     aclnnAminmaxDim(input: Tensor, dimension: i64, _keep: bool, smallest: Tensor, largest: Tensor) =>
         extremes(&input, &[dimension], &smallest, &largest);
-    aclnnMedian(input: Tensor, output: Tensor) => in_order(&input, &[], middle, &output, None);
+    aclnnMedian(input: Tensor, output: Tensor) => chosen_of(&input, &[], Some(&output), None, MIDDLE);
     aclnnMedianDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
-        in_order(&input, &[dimension], middle, &values, Some(&positions));
-    aclnnNanMedian(input: Tensor, output: Tensor) => middle_number(&input, &[], &output, None);
+        chosen_of(&input, &[dimension], Some(&values), Some(&positions), MIDDLE);
+    aclnnNanMedian(input: Tensor, output: Tensor) => chosen_of(&input, &[], Some(&output), None, MIDDLE_NUMBER);
     aclnnNanMedianDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
-        middle_number(&input, &[dimension], &values, Some(&positions));
-    aclnnKthvalue(input: Tensor, number: i64, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
-        in_order(&input, &[dimension], |_| number as usize - 1, &values, Some(&positions));
+        chosen_of(&input, &[dimension], Some(&values), Some(&positions), MIDDLE_NUMBER);
+    aclnnKthvalue(input: Tensor, number: i64, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) => {
+        let rank = |_| number as usize - 1;
+        let choice = InOrder { rank, not_numbers: NotNumbers::AreLargest };
+        chosen_of(&input, &[dimension], Some(&values), Some(&positions), choice)
+    };
     aclnnReduceSum(input: Tensor, dimensions: Vec<i64>, _keep: bool, _data_type: i32, output: Tensor) =>
         sum(&input, &dimensions, &output);
     aclnnReduceNansum(input: Tensor, dimensions: Vec<i64>, _keep: bool, _data_type: i32, output: Tensor) =>
@@ -112,20 +87,20 @@ operators! {
         reduce(&input, &dimensions, &output, |group| truth(group.iter().all(|value| *value != 0.0)));
     aclnnAny(input: Tensor, dimensions: Vec<i64>, _keep: bool, output: Tensor) =>
         reduce(&input, &dimensions, &output, |group| truth(group.iter().any(|value| *value != 0.0)));
-    aclnnMax(input: Tensor, output: Tensor) => best_of(&input, &[], Some(&output), None, |a, b| a > b);
-    aclnnMin(input: Tensor, output: Tensor) => best_of(&input, &[], Some(&output), None, |a, b| a < b);
+    aclnnMax(input: Tensor, output: Tensor) => chosen_of(&input, &[], Some(&output), None, LARGEST);
+    aclnnMin(input: Tensor, output: Tensor) => chosen_of(&input, &[], Some(&output), None, SMALLEST);
     aclnnAmax(input: Tensor, dimensions: Vec<i64>, _keep: bool, output: Tensor) =>
-        best_of(&input, &dimensions, Some(&output), None, |a, b| a > b);
+        chosen_of(&input, &dimensions, Some(&output), None, LARGEST);
     aclnnAmin(input: Tensor, dimensions: Vec<i64>, _keep: bool, output: Tensor) =>
-        best_of(&input, &dimensions, Some(&output), None, |a, b| a < b);
+        chosen_of(&input, &dimensions, Some(&output), None, SMALLEST);
     aclnnMaxDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
-        best_of(&input, &[dimension], Some(&values), Some(&positions), |a, b| a > b);
+        chosen_of(&input, &[dimension], Some(&values), Some(&positions), LARGEST);
     aclnnMinDim(input: Tensor, dimension: i64, _keep: bool, values: Tensor, positions: Tensor) =>
-        best_of(&input, &[dimension], Some(&values), Some(&positions), |a, b| a < b);
+        chosen_of(&input, &[dimension], Some(&values), Some(&positions), SMALLEST);
     aclnnArgMax(input: Tensor, dimension: i64, _keep: bool, positions: Tensor) =>
-        best_of(&input, &[dimension], None, Some(&positions), |a, b| a > b);
+        chosen_of(&input, &[dimension], None, Some(&positions), LARGEST);
     aclnnArgMin(input: Tensor, dimension: i64, _keep: bool, positions: Tensor) =>
-        best_of(&input, &[dimension], None, Some(&positions), |a, b| a < b);
+        chosen_of(&input, &[dimension], None, Some(&positions), SMALLEST);
     aclnnStd(input: Tensor, dimensions: Vec<i64>, correction: i64, _keep: bool, output: Tensor) =>
         reduce(&input, &dimensions, &output, |group| variance(group, correction as f64).sqrt());
     aclnnVarCorrection(input: Tensor, dimensions: Vec<i64>, correction: i64, _keep: bool, output: Tensor) =>
@@ -150,7 +125,7 @@ operators! {
     aclnnLogSumExp(input: Tensor, dimensions: Vec<i64>, _keep: bool, output: Tensor) =>
         reduce(&input, &dimensions, &output, logarithm_of_sum);
     aclnnCumsum(input: Tensor, dimension: i64, _data_type: i32, output: Tensor) =>
-        if input.rank() == 0 { copy(&input, &output) } else { scan(&input, dimension, &output, |a, b| a + b) };
+        if input.rank() == 0 { copy(&input, &output) } else { scan(&input, dimension, &output, f64::plus, i64::plus) };
     aclnnCumprod(input: Tensor, dimension: Scalar, _data_type: i32, output: Tensor) =>
-        if input.rank() == 0 { copy(&input, &output) } else { scan(&input, dimension.value(), &output, |a, b| a * b) };
+        if input.rank() == 0 { copy(&input, &output) } else { scan(&input, dimension.value(), &output, f64::times, i64::times) };
 }

@@ -2,9 +2,10 @@
 
 use crate::macros::operators;
 use standin_compute::elementwise::copy;
-use standin_compute::indexing::{Meeting, scatter, source_of};
+use standin_compute::indexing::{Meeting, Source, scatter, write_picked};
 use standin_compute::reduction::{groups, last_moved_back, norm};
-use standin_compute::{Scalar, Tensor};
+use standin_compute::{Scalar, Tensor, Value};
+use std::cmp::Ordering;
 
 /// How the rows of a bag become one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,15 +78,21 @@ fn element_numbers(index: &Tensor, count: usize) -> Vec<usize> {
 }
 
 fn take(input: &Tensor, index: &Tensor, output: &Tensor) {
-    let values = input.read::<f64>();
-    let numbers = element_numbers(index, values.len());
-    output.write(&numbers.into_iter().map(|number| values[number]).collect::<Vec<_>>());
+    write_picked(input, &element_numbers(index, input.len()), output);
 }
 
 fn put(target: &Tensor, index: &Tensor, source: &Tensor, accumulate: bool) {
-    let mut values = target.read::<f64>();
-    for (number, value) in element_numbers(index, values.len()).into_iter().zip(source.read::<f64>()) {
-        values[number] = if accumulate { values[number] + value } else { value };
+    if target.is_float() {
+        put_values::<f64>(target, index, source, accumulate);
+    } else {
+        put_values::<i64>(target, index, source, accumulate);
+    }
+}
+
+fn put_values<V: Value>(target: &Tensor, index: &Tensor, source: &Tensor, accumulate: bool) {
+    let mut values = target.read::<V>();
+    for (number, value) in element_numbers(index, values.len()).into_iter().zip(source.read::<V>()) {
+        values[number] = if accumulate { values[number].plus(value) } else { value };
     }
     target.write(&values);
 }
@@ -106,9 +113,8 @@ fn repeat_slices(input: &Tensor, repeats: &Tensor, dimension: i64, output: &Tens
 }
 
 fn repeat_elements(input: &Tensor, repeats: &Tensor, output: &Tensor) {
-    let values = input.read::<f64>();
-    let sources = repeated(repeats, values.len());
-    output.write(&sources.into_iter().map(|place| values[place as usize]).collect::<Vec<_>>());
+    let sources = repeated(repeats, input.len());
+    write_picked(input, &sources.into_iter().map(|place| place as usize).collect::<Vec<_>>(), output);
 }
 
 /// Gradients of repeated slices, added up.
@@ -138,15 +144,24 @@ fn histogram(input: &Tensor, low: f64, high: f64, output: &Tensor) {
     output.write(&counts);
 }
 
-/// The best element so far along a dimension and its position; of equal ones the last.
-fn best_so_far(input: &Tensor, dimension: i64, values: &Tensor, positions: &Tensor, better: impl Fn(f64, f64) -> bool) {
-    let (mut elements, length) = groups::<f64>(input, &[dimension]);
+/// The largest (`Greater`) or smallest (`Less`) element so far along a dimension and its position; of equal ones the last.
+fn best_so_far(input: &Tensor, dimension: i64, values: &Tensor, positions: &Tensor, wanted: Ordering) {
+    if input.is_float() {
+        best_values_so_far::<f64>(input, dimension, values, positions, wanted);
+    } else {
+        best_values_so_far::<i64>(input, dimension, values, positions, wanted);
+    }
+}
+
+fn best_values_so_far<V: Value>(input: &Tensor, dimension: i64, values: &Tensor, positions: &Tensor, wanted: Ordering) {
+    let (mut elements, length) = groups::<V>(input, &[dimension]);
     let mut places = vec![0i64; elements.len()];
     for (line, places) in elements.chunks_mut(length.max(1)).zip(places.chunks_mut(length.max(1))) {
         for index in 1..line.len() {
             places[index] = index as i64;
-            if better(line[index - 1], line[index]) {
-                line[index] = line[index - 1];
+            let (best, new) = (line[index - 1], line[index]);
+            if !new.is_nan() && (best.is_nan() || best.order(new) == wanted) {
+                line[index] = best;
                 places[index] = places[index - 1];
             }
         }
@@ -159,8 +174,16 @@ fn fill_diagonal(target: &Tensor, value: Scalar, wrap: bool) {
     let (rows, columns) = (target.shape[0], target.shape[target.rank() - 1]);
     let step: usize = (0..target.rank()).rev().map(|from| target.shape[from + 1..].iter().product::<usize>()).sum();
     let end = if wrap || target.rank() > 2 { target.len() } else { columns.min(rows) * (columns + 1) };
-    let mut values = target.read::<f64>();
-    values.iter_mut().take(end).step_by(step.max(1)).for_each(|element| *element = value.float());
+    if target.is_float() {
+        fill_places::<f64>(target, value, end, step);
+    } else {
+        fill_places::<i64>(target, value, end, step);
+    }
+}
+
+fn fill_places<V: Value>(target: &Tensor, value: Scalar, end: usize, step: usize) {
+    let mut values = target.read::<V>();
+    values.iter_mut().take(end).step_by(step.max(1)).for_each(|element| *element = value.value());
     target.write(&values);
 }
 
@@ -224,16 +247,15 @@ operators! {
     aclnnScatterReduce(
         input: Tensor, dimension: i64, index: Tensor, source: Tensor, reduction: i64, _include_self: bool,
         output: Tensor,
-    ) => scatter(&input, dimension, &index, source_of(&source), Meeting::from_number(reduction), &output);
+    ) => scatter(&input, dimension, &index, &Source::Tensor(&source), Meeting::from_number(reduction), &output);
     aclnnInplaceScatterReduce(
         target: Tensor, dimension: i64, index: Tensor, source: Tensor, reduction: i64, _include_self: bool,
-    ) => scatter(&target, dimension, &index, source_of(&source), Meeting::from_number(reduction), &target);
+    ) => scatter(&target, dimension, &index, &Source::Tensor(&source), Meeting::from_number(reduction), &target);
     aclnnRepeatInterleave(input: Tensor, repeats: Tensor, _size: i64, output: Tensor) =>
         repeat_elements(&input, &repeats, &output);
     aclnnRepeatInterleaveInt(input: Tensor, count: i64, _size: i64, output: Tensor) => {
-        let values = input.read::<f64>();
-        let repeated = values.into_iter().flat_map(|value| std::iter::repeat_n(value, count as usize));
-        output.write(&repeated.collect::<Vec<_>>())
+        let repeated = (0..input.len()).flat_map(|place| std::iter::repeat_n(place, count as usize));
+        write_picked(&input, &repeated.collect::<Vec<_>>(), &output)
     };
     aclnnRepeatInterleaveWithDim(input: Tensor, repeats: Tensor, dimension: i64, _size: i64, output: Tensor) =>
         repeat_slices(&input, &repeats, dimension, &output);
@@ -244,9 +266,9 @@ operators! {
     aclnnHistc(input: Tensor, _parts: i64, low: Scalar, high: Scalar, output: Tensor) =>
         histogram(&input, low.float(), high.float(), &output);
     aclnnCummax(input: Tensor, dimension: i64, values: Tensor, positions: Tensor) =>
-        best_so_far(&input, dimension, &values, &positions, |best, new| best > new);
+        best_so_far(&input, dimension, &values, &positions, Ordering::Greater);
     aclnnCummin(input: Tensor, dimension: i64, values: Tensor, positions: Tensor) =>
-        best_so_far(&input, dimension, &values, &positions, |best, new| best < new);
+        best_so_far(&input, dimension, &values, &positions, Ordering::Less);
     aclnnInplaceFillDiagonal(target: Tensor, value: Scalar, wrap: bool) => fill_diagonal(&target, value, wrap);
     aclnnChannelShuffle(input: Tensor, groups: i64, output: Tensor) =>
         shuffle_channels(&input, groups as usize, &output);

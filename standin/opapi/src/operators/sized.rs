@@ -3,8 +3,9 @@
 
 use crate::argument::Resizable;
 use crate::macros::sized_operators;
-use standin_compute::Tensor;
+use standin_compute::elementwise::copy;
 use standin_compute::indexing::nonzero;
+use standin_compute::{Tensor, Value};
 use std::cmp::Ordering;
 
 /// Elements of `input` where `mask` is set, in the broadcast shape of both.
@@ -30,13 +31,8 @@ fn coordinates(input: &Tensor, output: &Resizable, by_dimension: bool) {
     target.write(&found.concat());
 }
 
-/// Order of numbers in which both zeros are equal.
-fn order(left: f64, right: f64) -> Ordering {
-    left.partial_cmp(&right).unwrap_or_else(|| left.total_cmp(&right))
-}
-
-fn order_of_lines(left: &[f64], right: &[f64]) -> Ordering {
-    let different = left.iter().zip(right).map(|(left, right)| order(*left, *right)).find(|found| found.is_ne());
+fn order_of_lines<V: Value>(left: &[V], right: &[V]) -> Ordering {
+    let different = left.iter().zip(right).map(|(left, right)| left.order(*right)).find(|found| found.is_ne());
     different.unwrap_or(Ordering::Equal)
 }
 
@@ -81,9 +77,17 @@ impl Classes {
 /// Values without repetition (sorted, or only without repeated neighbours), where each came from, and how often each
 /// occurs.
 fn unique(input: &Tensor, sort: bool, values: &Resizable, inverse: &Tensor, counts: &Resizable) {
-    let elements = input.read::<f64>();
-    let classes = Classes::new(elements.len(), sort, |left, right| order(elements[left], elements[right]));
-    let distinct: Vec<f64> = classes.representatives.iter().map(|place| elements[*place]).collect();
+    if input.is_float() {
+        unique_values::<f64>(input, sort, values, inverse, counts);
+    } else {
+        unique_values::<i64>(input, sort, values, inverse, counts);
+    }
+}
+
+fn unique_values<V: Value>(input: &Tensor, sort: bool, values: &Resizable, inverse: &Tensor, counts: &Resizable) {
+    let elements = input.read::<V>();
+    let classes = Classes::new(elements.len(), sort, |left, right| elements[left].order(elements[right]));
+    let distinct: Vec<V> = classes.representatives.iter().map(|place| elements[*place]).collect();
     values.resized(&[distinct.len()]).write(&distinct);
     classes.write(inverse, counts);
 }
@@ -91,14 +95,20 @@ fn unique(input: &Tensor, sort: bool, values: &Resizable, inverse: &Tensor, coun
 /// The same for slices along a dimension.
 fn unique_slices(input: &Tensor, sort: bool, dimension: i64, values: &Resizable, inverse: &Tensor, counts: &Resizable) {
     let dimension = input.dimension(dimension);
-    let slice = |place: usize| input.narrowed(dimension, place, 1).read::<f64>();
-    let slices: Vec<Vec<f64>> = (0..input.shape[dimension]).map(slice).collect();
-    let classes = Classes::new(slices.len(), sort, |left, right| order_of_lines(&slices[left], &slices[right]));
+    let count = input.shape[dimension];
+    let slice = |place: usize| input.narrowed(dimension, place, 1);
+    let classes = if input.is_float() {
+        let slices: Vec<Vec<f64>> = (0..count).map(|place| slice(place).read()).collect();
+        Classes::new(count, sort, |left, right| order_of_lines(&slices[left], &slices[right]))
+    } else {
+        let slices: Vec<Vec<i64>> = (0..count).map(|place| slice(place).read()).collect();
+        Classes::new(count, sort, |left, right| order_of_lines(&slices[left], &slices[right]))
+    };
     let mut shape = input.shape.clone();
     shape[dimension] = classes.representatives.len();
     let target = values.resized(&shape);
-    for (place, slice) in classes.representatives.iter().enumerate() {
-        target.narrowed(dimension, place, 1).write(&slices[*slice]);
+    for (place, representative) in classes.representatives.iter().enumerate() {
+        copy(&slice(*representative), &target.narrowed(dimension, place, 1));
     }
     classes.write(inverse, counts);
 }

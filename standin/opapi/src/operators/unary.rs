@@ -2,21 +2,16 @@
 
 use crate::macros::operators;
 use standin_compute::elementwise::{erf, map, map_either, zip};
-use standin_compute::{Scalar, Tensor};
+use standin_compute::{Scalar, Tensor, Value};
 
 /// Rounds to the nearest whole number, halves to the even one.
 fn round(value: f64) -> f64 {
     value.round_ties_even()
 }
 
-fn sign(value: f64) -> f64 {
-    if value > 0.0 {
-        1.0
-    } else if value < 0.0 {
-        -1.0
-    } else {
-        value
-    }
+/// 1, -1 or 0, which stands for what is not a number too.
+pub fn sign(value: f64) -> f64 {
+    f64::from(i8::from(value > 0.0) - i8::from(value < 0.0))
 }
 
 fn truth(value: bool) -> f64 {
@@ -101,10 +96,6 @@ functions! {
     aclnnErfinv(inverse_erf);
     aclnnSinc(sinc);
     aclnnErfc(|value: f64| 1.0 - erf(value));
-    aclnnFloor(f64::floor);
-    aclnnCeil(f64::ceil);
-    aclnnRound(round);
-    aclnnTrunc(f64::trunc);
     aclnnFrac(f64::fract);
     aclnnSign(sign);
     aclnnIsFinite(|value: f64| truth(value.is_finite()));
@@ -137,8 +128,6 @@ functions_in_place! {
     aclnnInplaceErf(erf);
     aclnnInplaceErfinv(inverse_erf);
     aclnnInplaceErfc(|value: f64| 1.0 - erf(value));
-    aclnnInplaceFloor(f64::floor);
-    aclnnInplaceCeil(f64::ceil);
     aclnnInplaceFrac(f64::fract);
     aclnnInplaceLogicalNot(|value: f64| truth(value == 0.0));
 }
@@ -162,7 +151,25 @@ fn round_decimals(value: f64, decimals: i64) -> f64 {
     round(value * factor) / factor
 }
 
+/// Functions that leave whole numbers as they are.
+macro_rules! roundings {
+    ($($name:ident($function:expr);)*) => {
+        operators! {
+            $($name(input: Tensor, output: Tensor) => map_either(&input, &output, $function, |value| value);)*
+        }
+    };
+}
+
+roundings! {
+    aclnnFloor(f64::floor);
+    aclnnCeil(f64::ceil);
+    aclnnRound(round);
+    aclnnTrunc(f64::trunc);
+}
+
 operators! {
+    aclnnInplaceFloor(target: Tensor) => map_either(&target.clone(), &target, f64::floor, |value| value);
+    aclnnInplaceCeil(target: Tensor) => map_either(&target.clone(), &target, f64::ceil, |value| value);
     aclnnAbs(input: Tensor, output: Tensor) => map_either(&input, &output, f64::abs, i64::wrapping_abs);
     aclnnNeg(input: Tensor, output: Tensor) => map_either(&input, &output, |value| -value, i64::wrapping_neg);
     aclnnBitwiseNot(input: Tensor, output: Tensor) => {
@@ -185,8 +192,16 @@ operators! {
 }
 
 fn clamp(input: &Tensor, low: Option<Scalar>, high: Option<Scalar>, output: &Tensor) {
-    map(input, output, |value| {
-        let raised = low.map_or(value, |low| if value < low.float() { low.float() } else { value });
-        high.map_or(raised, |high| if raised > high.float() { high.float() } else { raised })
-    });
+    if input.is_float() || [low, high].into_iter().flatten().any(Scalar::is_float) {
+        map(input, output, |value| clamp_value(value, low, high));
+    } else {
+        map_either(input, output, |value| value, |value| clamp_value(value, low, high));
+    }
+}
+
+fn clamp_value<V: Value>(value: V, low: Option<Scalar>, high: Option<Scalar>) -> V {
+    let low = low.map(Scalar::value::<V>);
+    let high = high.map(Scalar::value::<V>);
+    let raised = low.filter(|low| value < *low).unwrap_or(value);
+    high.filter(|high| raised > *high).unwrap_or(raised)
 }

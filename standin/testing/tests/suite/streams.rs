@@ -65,3 +65,85 @@ fn launch_blocking_makes_every_call_synchronous() {
     let (output, _) = run("blocking.c", &source, &["ascendcl", "runtime"], &[("ASCEND_LAUNCH_BLOCKING", "1")]);
     assert_eq!(success(&output), "[abc] 1 0 0 [abc] 1 0 123 1 0.0 0 107003 0");
 }
+
+/// Queues of a framework race: one destroys an event that another is about to wait for.
+#[test]
+fn a_destroyed_event_can_still_be_waited_for() {
+    let source = r#"
+#include "acl/acl.h"
+#include <stdio.h>
+extern aclError standinSubmit(aclrtStream stream, void (*function)(void *), void *argument);
+static int gate, order[2], steps;
+static void hold(void *unused)
+{
+    (void)unused;
+    while (!__atomic_load_n(&gate, __ATOMIC_ACQUIRE)) { }
+}
+static void note(void *value) { order[steps++] = (int)(size_t)value; }
+int main(void)
+{
+    aclrtStream first, second;
+    aclrtEvent event, other;
+    aclrtEventRecordedStatus recorded = 7;
+    aclInit(NULL);
+    aclrtSetDevice(0);
+    aclrtCreateStream(&first);
+    aclrtCreateStream(&second);
+    aclrtCreateEvent(&event);
+    standinSubmit(first, hold, NULL);
+    standinSubmit(first, note, (void *)1);
+    aclrtRecordEvent(event, first);
+    printf("%d ", aclrtDestroyEvent(event));
+    aclrtCreateEvent(&other);
+    printf("%d %d ", other == event, aclrtStreamWaitEvent(second, event));
+    standinSubmit(second, note, (void *)2);
+    aclrtQueryEventStatus(event, &recorded);
+    printf("%d ", recorded);
+    __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
+    printf("%d ", aclrtSynchronizeEvent(event));
+    aclrtSynchronizeDevice();
+    printf("%d%d ", order[0], order[1]);
+    printf("%d %d ", aclrtRecordEvent(event, first), aclrtDestroyEvent(event));
+    printf("%d", aclrtStreamWaitEvent(second, &gate));
+    return 0;
+}
+"#;
+    let (output, _) = run("destroyed.c", source, &["ascendcl", "runtime"], &[]);
+    assert_eq!(success(&output), "0 0 0 0 0 12 107004 107004 107004");
+}
+
+/// A wait may be queued before the recording it is for, and an event that goes away keeps nobody.
+#[test]
+fn a_stream_waits_for_a_recording_to_come() {
+    let source = r#"
+#include "acl/acl.h"
+#include <stdio.h>
+extern aclError standinSubmit(aclrtStream stream, void (*function)(void *), void *argument);
+static int order[2], steps;
+static void note(void *value) { order[steps++] = (int)(size_t)value; }
+int main(void)
+{
+    aclrtStream first, second;
+    aclrtEvent event, abandoned;
+    aclInit(NULL);
+    aclrtSetDevice(0);
+    aclrtCreateStream(&first);
+    aclrtCreateStream(&second);
+    aclrtCreateEvent(&event);
+    aclrtCreateEvent(&abandoned);
+    aclrtStreamWaitEvent(second, event);
+    aclrtStreamWaitEvent(second, abandoned);
+    standinSubmit(second, note, (void *)2);
+    printf("%d ", aclrtSynchronizeStreamWithTimeout(second, 20));
+    standinSubmit(first, note, (void *)1);
+    aclrtRecordEvent(event, first);
+    aclrtSynchronizeStream(first);
+    printf("%d ", aclrtDestroyEvent(abandoned));
+    aclrtSynchronizeDevice();
+    printf("%d%d", order[0], order[1]);
+    return 0;
+}
+"#;
+    let (output, _) = run("early.c", source, &["ascendcl", "runtime"], &[]);
+    assert_eq!(success(&output), "107019 0 12");
+}
