@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable
 
-from . import _collectors, _internal, _messages, _paths, _recorder, describe
+from . import _collectors, _internal, _messages, _paths, _recorder
 from ._stepwise import Function, decorate
 from ._texts import is_encodable
 from ._watcher import watcher
@@ -69,7 +69,6 @@ def start() -> None:
     if _internal.state() == _internal.ON:
         return
     _internal.set_state(_internal.ON)
-    describe.recording_started()
     _collectors.synchronise()
     _messages.information("Start tracing.")
 

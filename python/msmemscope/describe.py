@@ -47,15 +47,15 @@ def address_of(target: Any) -> int:
     data_ptr = getattr(target, "data_ptr", None)
     if not callable(data_ptr):
         raise UnsupportedTargetError(f"Unsupported tensor type: {type(target).__name__} has no data_ptr()")
-    return int(data_ptr())
+    try:
+        return int(data_ptr())
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        # Sparse tensors, and those that only stand for others.
+        raise UnsupportedTargetError(f"Unsupported tensor type: {type(target).__name__}: {error}") from error
 
 
 class _Labels(threading.local):
-    """The user labels of a thread: those that count, and those beyond the third.
-
-    Labels are recorded only while recording is on. What changed meanwhile is made up for when it is on
-    again: at once on the thread that starts it, on other threads with their next label.
-    """
+    """The user labels of a thread: those that count, and those beyond the third."""
 
     def __init__(self) -> None:
         self.counted: list[str] = []
@@ -64,8 +64,6 @@ class _Labels(threading.local):
 
     def record(self) -> None:
         """Tell the recorder which labels hold now."""
-        if _internal.state() != _internal.ON:
-            return
         wanted = list(dict.fromkeys(self.counted))
         kept = 0
         while kept < min(len(wanted), len(self.recorded)) and wanted[kept] == self.recorded[kept]:
@@ -97,15 +95,12 @@ class _Labels(threading.local):
 _labels = _Labels()
 
 
-def recording_started() -> None:
-    """Recording is on: labels that this thread has open count from now on."""
-    _labels.record()
-
-
 class describer:  # noqa: N801 - a documented name
     """Labels memory with its owner.
 
-    Without a target: a context manager and decorator. All memory allocated inside gets the label.
+    Without a target: a context manager and decorator. All memory that the thread allocates inside gets
+    the label; other threads, autograd's among them, have labels of their own. In a coroutine or
+    generator the decorator holds only while its code runs, ``with`` also while it is suspended.
 
     >>> from msmemscope import describe
     >>> with describe.describer(owner="embedding"):
@@ -119,10 +114,16 @@ class describer:  # noqa: N801 - a documented name
     False
     >>> describe.describer(owner="manual").__exit__()
 
-    With a tensor or an address as target: the block that lives there gets the label at once.
+    With a tensor or an address as target: the block that holds it gets the label at once, behind the
+    labels that it has.
 
-    At most three different labels count at a time on a thread; further ones are ignored, with one
-    warning.
+    At most three different labels count at a time on a thread, and for a block; further ones are ignored.
+    That is told, by one warning or with the result.
+
+    :param target: a tensor (anything with ``data_ptr()``), or an address, at or behind the begin of a block.
+    :param owner: the label, of at most 128 bytes. An ``@`` in it begins another level of the owner; commas
+        appear as semicolons, line breaks and the like are escaped.
+    :raises msmemscope.exceptions.UnsupportedTargetError: if the target has no address.
     """
 
     def __init__(self, target: Any = None, *, owner: str) -> None:

@@ -67,6 +67,36 @@ def test_addresses(run):
     assert owners(one) == ["PTA", "PTA@test4", "PTA@test5"]
 
 
+def test_an_address_inside_a_block_labels_it(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    describe.describer(pool.block(512) + 511, owner="view")
+    describe.describer(pool.block(512) + 1024, owner="nowhere")
+    """
+    )
+    assert owners(one) == ["PTA@view", "PTA"]
+    assert "1 label was ignored: no block was alive at the address" in one.stderr
+
+
+def test_labels_of_an_address_are_added(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    with describe.describer(owner="region"):
+        inside = pool.block(512)
+    outside = pool.block(512)
+    for name in ("one", "two", "one", "three"):
+        describe.describer(inside, owner=name)
+        describe.describer(outside, owner=name)
+    """
+    )
+    assert owners(one) == ["PTA@region@one@two", "PTA@one@two@three"]
+    assert "1 label was ignored: the block had three others" in one.stderr
+
+
 def test_three_labels_count(run):
     one = run(
         FRONT
@@ -118,6 +148,91 @@ def test_labels_opened_and_closed_outside_of_the_scope(run):
     """
     )
     assert owners(one) == ["PTA@before", "PTA"]
+
+
+def test_labels_from_before_the_start_count(run):
+    one = run(
+        FRONT
+        + """
+    go, opened = threading.Event(), threading.Event()
+    def work():
+        framework.acl.aclrtSetDevice(0)
+        with describe.describer(owner="worker"):
+            opened.set()
+            go.wait()
+            pool.block(512)
+    thread = threading.Thread(target=work)
+    thread.start()
+    opened.wait()
+    with describe.describer(owner="load"):
+        pool.block(512)
+    describe.describer(pool.block(512), owner="early")
+    msmemscope.start()
+    go.set()
+    thread.join()
+    msmemscope.stop(finish=False)
+    describe.describer(pool.block(512), owner="between")
+    msmemscope.start()
+    """
+    )
+    assert owners(one) == ["PTA@load", "PTA@early", "PTA@worker", "PTA@between"]
+
+
+def test_a_forked_child_is_in_the_regions_of_its_parent(run):
+    one = run(
+        FRONT
+        + """
+    import os
+    msmemscope.start()
+    with describe.describer(owner="load"):
+        pool.block(512)
+        child = os.fork()
+        if child == 0:
+            pool.block(1024)
+            with describe.describer(owner="inner"):
+                pool.block(1536)
+        else:
+            os.waitpid(child, 0)
+    pool.block(2048)
+    """
+    )
+    by_size = sorted((int(row.attributes["size"]), row.attributes["owner"]) for row in one.rows("MALLOC", "PTA"))
+    assert by_size == [(512, "PTA@load"), (1024, "PTA@load"), (1536, "PTA@load@inner"), (2048, "PTA"), (2048, "PTA")]
+
+
+def test_labels_alone_record_nothing(run):
+    one = run(
+        """
+    import os
+    import msmemscope
+    import msmemscope.describe as describe
+    import small_framework as framework
+    msmemscope.config(analysis="decompose", output="out")
+    framework.begin()
+    msmemscope.start()
+    framework.allocate(4096)
+    child = os.fork()
+    if child == 0:
+        with describe.describer(owner="loader"):
+            pass
+    else:
+        os.waitpid(child, 0)
+    """
+    )
+    assert len(one.files("*_dump_*.csv")) == 1
+
+
+def test_labels_that_files_cannot_hold(run):
+    one = run(
+        FRONT
+        + """
+    msmemscope.start()
+    for name in ("a, b", "outer@inner", "two\\nlines"):
+        with describe.describer(owner=name):
+            pool.block(512)
+    """
+    )
+    assert owners(one) == ["PTA@a; b", "PTA@outer@inner", "PTA@two\\nlines"]
 
 
 def test_coroutines_do_not_share_labels(run):

@@ -144,6 +144,34 @@ def test_accesses(runs):
     assert "torch._ops.aten.empty.memory_format" not in by_operator
 
 
+def test_labels_of_tensors(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+        import torch
+        import torch_npu
+        import msmemscope
+        import msmemscope.describe as describe
+        from msmemscope.exceptions import UnsupportedTargetError
+
+        msmemscope.config(events="alloc,free", analysis="decompose", output="out")
+        early = torch.empty(1000, device="npu")
+        describe.describer(early, owner="early")
+        msmemscope.start()
+        whole = torch.empty(2000, device="npu")
+        describe.describer(whole[500:], owner="view")
+        describe.describer(whole, owner="whole")
+        try:
+            describe.describer(torch.eye(3).to_sparse(), owner="sparse")
+        except UnsupportedTargetError as error:
+            print(error)
+        msmemscope.stop()
+        """,
+    )
+    assert {row.attributes["owner"] for row in run.rows("MALLOC", "PTA")} == {"PTA@early", "PTA@view@whole"}
+    assert "Unsupported tensor type: Tensor" in run.stdout
+
+
 def test_documented_samples(tmp_path):
     run = run_program(
         tmp_path / "run",

@@ -1,6 +1,7 @@
 //! Who owns the memory: bytes per owner and pool at the peak, at the end, and at the end of a step.
 
 use msmemscope_event::{Device, Pool};
+use msmemscope_timeline::UnplacedLabels;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -56,6 +57,16 @@ pub struct OwnerReport {
     pub step: Option<u64>,
     /// By device and pool.
     pub pools: Vec<PoolOwners>,
+    /// Labels of the user that were ignored because their block had three others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub labels_beyond_the_third: u64,
+    /// Labels of the user for addresses at which no block of a framework was alive.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub labels_without_block: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A level of the owner tree.
@@ -217,7 +228,13 @@ impl Decomposition {
             })
             .collect();
         pools.sort_by_key(|pool| (pool.device, pool.pool));
-        OwnerReport { step: self.step, pools }
+        let UnplacedLabels { beyond_the_third, without_block } = situation.unplaced_labels();
+        OwnerReport {
+            step: self.step,
+            pools,
+            labels_beyond_the_third: beyond_the_third,
+            labels_without_block: without_block,
+        }
     }
 }
 

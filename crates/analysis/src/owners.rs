@@ -6,7 +6,7 @@
 //! state, and that is alive when the backward pass of its step begins is an activation.
 
 use msmemscope_event::{AutogradPhase, Device, Pool};
-use msmemscope_timeline::{BlockEvent, OwnerBook, TimelineEvent};
+use msmemscope_timeline::{BlockEvent, OwnerBook, TimelineEvent, UnplacedLabels};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::names::Names;
@@ -80,6 +80,11 @@ impl OwnerFollower {
         let book = self.book.as_mut()?;
         let (slot, allocation_id) = book.event(event)?;
         Some((slot, OwnerId(book.owner_id(slot, allocation_id))))
+    }
+
+    /// How many labels came to nothing.
+    pub(crate) fn unplaced_labels(&self) -> UnplacedLabels {
+        self.book.as_ref().map_or_else(UnplacedLabels::default, OwnerBook::unplaced)
     }
 
     /// A step of a device, or of all, began or ended.

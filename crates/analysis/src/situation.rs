@@ -6,7 +6,7 @@
 use msmemscope_event::{AutogradPhase, BlockProperties, Device, Framework, KernelPhase, Pool, StackId, StringId};
 use msmemscope_import::Recording;
 use msmemscope_timeline::steps::STEP_RANGE_MESSAGE;
-use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent};
+use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent, UnplacedLabels};
 use rustc_hash::FxHashMap;
 
 use crate::names::Names;
@@ -167,6 +167,11 @@ impl Situation {
         let own =
             self.steps.iter().filter(|(device, _)| **device != Device::Unknown).map(|(_, steps)| steps.begun).max();
         own.unwrap_or_else(|| self.steps(Device::Unknown).begun)
+    }
+
+    /// How many labels of users came to nothing so far.
+    pub fn unplaced_labels(&self) -> UnplacedLabels {
+        self.owners.unplaced_labels()
     }
 
     /// Time of the latest event.

@@ -15,6 +15,7 @@ use msmemscope_event::{
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
 use crate::import_tables::Redirection;
+use crate::open_labels::OpenLabel;
 use crate::{
     acl, block_observer, errno, import_tables, lookup, losses, process, settings, sources, state, strings, thread,
 };
@@ -238,15 +239,22 @@ unsafe extern "C" fn free(pool: u32, device: u32, address: u64) {
 }
 
 unsafe extern "C" fn label_push(level: u32, label: u32) {
-    record_if_on(&Fact::LabelPush { level, label: StringId(label) });
+    if !state::is_disabled() {
+        thread::enter_region(OpenLabel { level, label: StringId(label) });
+    }
 }
 
 unsafe extern "C" fn label_pop(level: u32, label: u32) {
-    record_if_on(&Fact::LabelPop { level, label: StringId(label) });
+    if !state::is_disabled() {
+        thread::leave_region(OpenLabel { level, label: StringId(label) });
+    }
 }
 
+/// Blocks from before the start have labels too. Without a recording there is no block that could.
 unsafe extern "C" fn label_address(address: u64, level: u32, label: u32) {
-    record_if_on(&Fact::LabelAddress { address, level, label: StringId(label) });
+    if state::records_blocks() && process::existing().is_some() {
+        thread::record_now(&Fact::LabelAddress { address, level, label: StringId(label) });
+    }
 }
 
 unsafe extern "C" fn snapshot(fact: *const SnapshotFact) {

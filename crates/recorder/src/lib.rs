@@ -36,6 +36,7 @@ mod losses;
 mod message;
 mod mstx;
 mod mstx_memory;
+mod open_labels;
 mod process;
 mod python_half;
 mod python_stacks;

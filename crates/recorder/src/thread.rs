@@ -7,9 +7,10 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use msmemscope_event::{Device, Fact, LossReason};
+use msmemscope_event::{Device, Fact, LossReason, StackId};
 use msmemscope_trace::writer::Chunk;
 
+use crate::open_labels::{OpenLabel, OpenLabels};
 use crate::stacks::{self, Stacks};
 use crate::ticks::QuickClock;
 use crate::{clock, errno, losses, message, process, signals, state};
@@ -36,6 +37,7 @@ struct Context {
     last_stamp_ns: Cell<u64>,
     quick_clock: QuickClock,
     device: Cell<CurrentDevice>,
+    open_labels: OpenLabels,
     /// Where a chunk of a buffered trace is noted.
     live_place: Cell<Option<usize>>,
     chunk: UnsafeCell<Option<Chunk>>,
@@ -49,6 +51,7 @@ thread_local! {
             last_stamp_ns: Cell::new(0),
             quick_clock: QuickClock::new(),
             device: Cell::new(CurrentDevice::NotAsked),
+            open_labels: OpenLabels::new(),
             live_place: Cell::new(None),
             chunk: UnsafeCell::new(None),
         }
@@ -217,6 +220,15 @@ impl Context {
         }
     }
 
+    /// Whether the recording knows this thread; labels alone are no reason to begin one.
+    fn tells_labels(&self) -> bool {
+        let is_current = self.generation.get() == process::owner_generation();
+        if !is_current {
+            self.open_labels.begin_recording();
+        }
+        is_current && state::records_blocks()
+    }
+
     /// Whether the record that seems to be in the making was abandoned. The chunk it left half done is
     /// given up; its committed records are safe.
     #[cold]
@@ -261,6 +273,7 @@ fn append_with_room(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: 
         *slot = None; // Another process, before a fork, goes on writing there.
         context.live_place.set(None);
         context.generation.set(process.generation);
+        context.open_labels.begin_recording();
     }
     for _ in 0..2 {
         if slot.is_none() {
@@ -269,7 +282,10 @@ fn append_with_room(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: 
             *slot = Some(chunk);
             expect_end();
         }
-        if slot.as_mut().is_some_and(|chunk| chunk.append(monotonic_ns, stacks.native, stacks.python, fact)) {
+        if let Some(chunk) = slot.as_mut()
+            && append_open_labels(context, chunk, monotonic_ns)
+            && chunk.append(monotonic_ns, stacks.native, stacks.python, fact)
+        {
             return Ok(());
         }
         if let Some(full) = slot.take() {
@@ -278,6 +294,36 @@ fn append_with_room(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: 
         }
     }
     Err(LossReason::Other)
+}
+
+/// Tells the recording which labelled regions this thread is in, as far as it does not know. False if there is no room.
+fn append_open_labels(context: &Context, chunk: &mut Chunk, monotonic_ns: u64) -> bool {
+    while let Some(label) = context.open_labels.next_unrecorded() {
+        if !chunk.append(monotonic_ns, StackId::NONE, StackId::NONE, &label.push()) {
+            return false;
+        }
+        context.open_labels.note_recorded();
+    }
+    true
+}
+
+/// This thread enters a labelled region. A recording that knows the thread is told now, another with its next fact.
+pub fn enter_region(label: OpenLabel) {
+    let context = context();
+    let is_in_order = context.tells_labels() && context.open_labels.next_unrecorded().is_none();
+    let is_written = is_in_order && record_now(&label.push());
+    if context.open_labels.enter(label) && is_written {
+        context.open_labels.note_recorded();
+    }
+}
+
+/// This thread leaves a labelled region.
+pub fn leave_region(label: OpenLabel) {
+    let context = context();
+    let tells = context.tells_labels();
+    if context.open_labels.leave(label) && tells {
+        record_now(&label.pop());
+    }
 }
 
 /// Kernel id of this thread.

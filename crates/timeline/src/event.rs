@@ -261,6 +261,18 @@ pub enum LabelChange {
         /// Text.
         label: StringId,
     },
+    /// A block came into being while recording was not on; the labels of its thread are its own.
+    ShadowBlock {
+        /// Its allocation.
+        allocation_id: u64,
+        /// Its slot.
+        slot: u32,
+    },
+    /// A label was given to an address that no live block of a framework holds.
+    NoBlock {
+        /// Level.
+        level: u32,
+    },
     /// A live block gets a label.
     Block {
         /// Its allocation.

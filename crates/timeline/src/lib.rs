@@ -25,7 +25,7 @@ mod pools;
 mod python_calls;
 
 pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent, WatchObservation};
-pub use owner::{OwnerBook, OwnerTable, collect_owners};
+pub use owner::{OwnerBook, OwnerTable, UnplacedLabels, collect_owners};
 pub use pass::{EventSink, Timeline, run};
 pub use settings::{DeviceFilter, EventFilter, EventKinds, TimelineSettings};
 pub use source::{FactSource, FactStream, possible_devices};

@@ -6,8 +6,12 @@
 //!
 //! Rules: the framework level is told by the allocator. Per system level a thread has a stack of
 //! labels, the innermost counts; a fourth distinct label of a level is ignored. User labels are one
-//! stack of at most three, in order. Labels of an address replace those of the same level. An ATen
+//! stack of at most three, in order. A system label of an address replaces that of the same level, a
+//! user label comes behind those that the block has, as long as there are less than three. An ATen
 //! operator that touches a block gives it `ops` at the last detail level if that is empty.
+//!
+//! Blocks from before the start show up when recording starts, with the labels that their thread had
+//! when it allocated them.
 
 use msmemscope_event::{BlockProperties, Framework, Pool, StringId, driver_module_name};
 use msmemscope_trace::Definitions;
@@ -79,6 +83,25 @@ struct LabelSet {
     labels: [Label; LEVELS],
 }
 
+impl LabelSet {
+    /// Gives a label. False if there is no room for it.
+    fn add(&mut self, level: u32, label: StringId) -> bool {
+        let label = Label::Text(label);
+        if level < LEVEL_USER_1 {
+            self.labels[level as usize] = label;
+            return true;
+        }
+        let user = &mut self.labels[LEVEL_USER_1 as usize..];
+        match user.iter_mut().find(|known| **known == Label::None || **known == label) {
+            Some(place) => {
+                *place = label;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
 /// Labels of the regions a thread is in.
 #[derive(Debug, Default)]
 struct ThreadLabels {
@@ -141,6 +164,16 @@ pub struct OwnerBook {
     touched_sets: Vec<u32>,
     /// Allocator of the latest block without labels, with the number of its set.
     latest_bare: Option<(Allocator, u32)>,
+    unplaced: UnplacedLabels,
+}
+
+/// User labels of addresses that came to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnplacedLabels {
+    /// Their block had three others.
+    pub beyond_the_third: u64,
+    /// No live block of a framework held the address.
+    pub without_block: u64,
 }
 
 const NO_LABELS: [Label; LEVELS] = [Label::None; LEVELS];
@@ -159,6 +192,11 @@ impl OwnerBook {
     pub fn owner_text(&self, owner_id: u32, definitions: &Definitions) -> String {
         let set = (owner_id as usize).checked_sub(1).and_then(|index| self.sets.get(index));
         set.map_or_else(String::new, |set| owner_text(definitions, set))
+    }
+
+    /// How many labels came to nothing.
+    pub fn unplaced(&self) -> UnplacedLabels {
+        self.unplaced
     }
 
     fn get(&self, slot: u32, allocation_id: u64) -> Option<LabelSet> {
@@ -186,11 +224,11 @@ impl OwnerBook {
         self.by_slot[index] = SlotLabels { allocation: allocation_id as u32, set: id };
     }
 
-    /// Changes one label of an allocation, which need not have shown up yet.
-    fn label(&mut self, slot: u32, allocation_id: u64, level: u32, label: Label) {
+    /// Gives an allocation a label; it need not have shown up yet.
+    fn label(&mut self, slot: u32, allocation_id: u64, level: u32, label: StringId) {
         let none = LabelSet { allocator: None, labels: NO_LABELS };
         let mut set = self.get(slot, allocation_id).unwrap_or(none);
-        set.labels[(level as usize).min(LEVELS - 1)] = label;
+        self.unplaced.beyond_the_third += u64::from(!set.add(level, label));
         let id = self.id_of(set);
         self.set(slot, allocation_id, id);
     }
@@ -268,8 +306,16 @@ impl OwnerBook {
         match change {
             LabelChange::Push { level, label } => self.threads.entry(thread_id).or_default().push(level, label),
             LabelChange::Pop { level, label } => self.threads.entry(thread_id).or_default().pop(level, label),
+            LabelChange::ShadowBlock { allocation_id, slot } => {
+                let labels = self.threads.get(&thread_id).map_or(NO_LABELS, ThreadLabels::current);
+                if labels != NO_LABELS {
+                    let id = self.id_of(LabelSet { allocator: None, labels });
+                    self.set(slot, allocation_id, id);
+                }
+            }
+            LabelChange::NoBlock { level } => self.unplaced.without_block += u64::from(level >= LEVEL_USER_1),
             LabelChange::Block { allocation_id, slot, level, label } => {
-                self.label(slot, allocation_id, level, Label::Text(label));
+                self.label(slot, allocation_id, level, label);
                 return Some((slot, allocation_id));
             }
         }
@@ -282,9 +328,15 @@ impl OwnerBook {
 pub struct OwnerTable {
     by_allocation: Vec<u32>,
     owners: Vec<String>,
+    unplaced: UnplacedLabels,
 }
 
 impl OwnerTable {
+    /// How many labels came to nothing.
+    pub fn unplaced(&self) -> UnplacedLabels {
+        self.unplaced
+    }
+
     /// The owner of an allocation, if it has one.
     pub fn owner(&self, allocation_id: u64) -> Option<&str> {
         let id = *self.by_allocation.get(usize::try_from(allocation_id).ok()?)?;
@@ -315,7 +367,7 @@ pub fn collect_owners<S: FactSource>(source: &S) -> OwnerTable {
     };
     run(source, &TimelineSettings::default(), &mut sink, &mut |_, _| {});
     let owners = book.sets.iter().map(|set| owner_text(source.definitions(), set)).collect();
-    OwnerTable { by_allocation, owners }
+    OwnerTable { by_allocation, owners, unplaced: book.unplaced() }
 }
 
 fn owner_text(definitions: &Definitions, set: &LabelSet) -> String {
@@ -337,11 +389,12 @@ fn owner_text(definitions: &Definitions, set: &LabelSet) -> String {
         if !text.is_empty() {
             text.push('@');
         }
-        // A line break inside an owner would tear rows apart in careless readers.
+        // A line break inside an owner would tear rows apart in careless readers, a comma attributes.
         for character in part.chars() {
-            match character.is_control() {
-                true => text.extend(character.escape_default()),
-                false => text.push(character),
+            match character {
+                ',' => text.push(';'),
+                _ if character.is_control() => text.extend(character.escape_default()),
+                _ => text.push(character),
             }
         }
     }

@@ -96,6 +96,8 @@ pub struct Timeline<'s> {
     python_calls: PythonCallTracker,
     cards: FxHashMap<Device, CardState>,
     state: Option<RecordingState>,
+    /// Whether a thread ever entered a labelled region.
+    saw_regions: bool,
     summary: Summary,
 }
 
@@ -116,6 +118,7 @@ impl<'s> Timeline<'s> {
             python_calls: PythonCallTracker::default(),
             cards: FxHashMap::default(),
             state: None,
+            saw_regions: false,
             summary: Summary { process_id: source.process_id(), ..Summary::default() },
         }
     }
@@ -156,13 +159,24 @@ impl<'s> Timeline<'s> {
                 self.summary.unknown_heaps += u64::from(!known);
             }
             Fact::Recording { state } => self.recording(time, origin, state, sink),
-            Fact::LabelPush { level, label } => self.label(time, origin, LabelChange::Push { level, label }, sink),
+            Fact::LabelPush { level, label } => {
+                self.saw_regions = true;
+                self.label(time, origin, LabelChange::Push { level, label }, sink);
+            }
             Fact::LabelPop { level, label } => self.label(time, origin, LabelChange::Pop { level, label }, sink),
             Fact::LabelAddress { address, level, label } => {
-                if let Some((_, slot)) = self.blocks.find(Space::PytorchCaching, Device::Unknown, address) {
-                    let allocation_id = self.blocks.get(slot).allocation_id;
-                    self.label(time, origin, LabelChange::Block { allocation_id, slot, level, label }, sink);
-                }
+                // Whoever labels a part of a tensor names an address inside its block.
+                let holder = [Space::PytorchCaching, Space::Mindspore]
+                    .into_iter()
+                    .find_map(|space| self.blocks.find_holding(space, Device::Unknown, address));
+                let change = match holder {
+                    Some((_, slot)) => {
+                        let allocation_id = self.blocks.get(slot).allocation_id;
+                        LabelChange::Block { allocation_id, slot, level, label }
+                    }
+                    None => LabelChange::NoBlock { level },
+                };
+                self.label(time, origin, change, sink);
             }
             _ => self.other_fact(time, origin, &record.fact, sink),
         }
@@ -346,6 +360,9 @@ impl<'s> Timeline<'s> {
         };
         if recording {
             block.free_is_wanted = self.emit_malloc(origin, address, &block, false, sink);
+        } else if self.saw_regions && properties.pool != Pool::HostTensor {
+            let Block { allocation_id, slot, .. } = block;
+            self.label(time, origin, LabelChange::ShadowBlock { allocation_id, slot }, sink);
         }
         self.blocks.insert(key, block);
     }

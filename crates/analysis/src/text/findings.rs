@@ -41,7 +41,16 @@ pub fn owners(report: &OwnerReport) -> String {
     if report.pools.is_empty() {
         text.push_str("No memory was allocated.\n");
     }
+    push_unplaced(&mut text, report.labels_beyond_the_third, "ignored: the block had three others");
+    push_unplaced(&mut text, report.labels_without_block, "ignored: no block was alive at the address");
     text
+}
+
+fn push_unplaced(text: &mut String, labels: u64, why: &str) {
+    if labels > 0 {
+        let noun = if labels == 1 { "label was" } else { "labels were" };
+        text.push_str(&format!("{labels} {noun} {why}.\n"));
+    }
 }
 
 fn total(owners: &[OwnerUse]) -> u64 {

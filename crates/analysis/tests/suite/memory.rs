@@ -1,5 +1,6 @@
 //! Owners, fragmentation and out-of-memory failures.
 
+use msmemscope_analysis::decompose::OwnerReport;
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::verdict::Verdict;
 use msmemscope_analysis::{OwnerQuestion, Questions, text};
@@ -40,6 +41,16 @@ fn owners_at_the_peak_at_a_step_and_at_the_end() {
     let text = text::owners(&report);
     let weight = text.lines().find(|line| line.trim_start().starts_with("weight")).unwrap();
     assert_eq!(weight.split_whitespace().collect::<Vec<_>>(), ["weight", "100", "B", "46.7", "%", "1"]);
+}
+
+#[test]
+fn labels_that_came_to_nothing_are_told() {
+    let report = OwnerReport { step: None, pools: Vec::new(), labels_beyond_the_third: 1, labels_without_block: 2 };
+    let text = text::owners(&report);
+    assert!(text.contains("1 label was ignored: the block had three others.\n"), "{text}");
+    assert!(text.contains("2 labels were ignored: no block was alive at the address.\n"), "{text}");
+    let nothing = OwnerReport { labels_beyond_the_third: 0, labels_without_block: 0, ..report };
+    assert!(!text::owners(&nothing).contains("label"));
 }
 
 fn failures(dump: &Dump) -> OutOfMemoryReport {

@@ -24,9 +24,15 @@ fn guest_records_everything() {
     assert_eq!(recorder.process_directory(), None, "nothing happened yet");
     let table = recorder.table();
     let mut plan = CollectionPlan::default();
+    let name_of_region = recorder.intern(b"region");
     // SAFETY: all functions are called as the table says, with pointers that outlive the calls.
     unsafe {
         (table.plan)(&mut plan);
+        (table.label_push)(5, name_of_region);
+        (table.label_push)(5, recorder.intern(b"left again"));
+        (table.label_pop)(5, recorder.intern(b"left again"));
+        (table.label_address)(0x1000, 5, name_of_region);
+        assert_eq!(recorder.process_directory(), None, "labels alone are no reason for a recording");
         let (name, detail) = (recorder.intern(b"aten::add"), recorder.intern(b"key:value"));
         assert_eq!(recorder.intern(b"aten::add"), name);
         (table.operator)(1, 0, 2, name, detail);
@@ -52,6 +58,7 @@ fn guest_records_everything() {
         (table.label_push)(1, name);
         (table.label_address)(0x1000, 2, detail);
         (table.label_pop)(1, name);
+        (table.label_pop)(5, name_of_region);
         (table.mark)(Region::of(b"mark of a guest"));
         (table.snapshot)(&SnapshotFact { device: 2, name: detail, numbers: [1, 2, 3, 4, 5, 6] });
         (table.message)(1, Region::of(b"a message"));
@@ -67,6 +74,9 @@ fn guest_records_everything() {
         let tensor =
             AllocationFact { pool: Pool::HostTensor as u32, device: Device::Host.code(), address: 9, size_bytes: 10 };
         (table.allocation)(&tensor);
+        (table.label_push)(5, name_of_region);
+        (table.label_address)(0x2000, 5, name_of_region);
+        (table.label_pop)(5, name_of_region);
     }
     recorder.set_state(RecordingState::Off).expect("a state");
     // SAFETY: as above.
@@ -117,6 +127,7 @@ fn a_guest_records_through_the_table() {
         }
         let expected = [
             "recording On",
+            "push region",
             "begin aten::add key:value",
             "access aten::add (2, 3) float32 0x1000",
             "end aten::add ",
@@ -127,11 +138,15 @@ fn a_guest_records_through_the_table() {
             "push aten::add",
             "label 0x1000 key:value",
             "pop aten::add",
+            "pop region",
             "mark mark of a guest",
             "snapshot 1 6",
             "message a message",
             "recording Shadow",
             "allocation 9 10",
+            "push region",
+            "label 0x2000 region",
+            "pop region",
             "recording Off",
         ];
         assert_eq!(seen, expected);
