@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import _import_hook, _internal, _messages
+from ._snapshot import observe_out_of_memory
 from ._tracer import tracer
 from ._watcher import watcher
 
@@ -19,6 +20,8 @@ def synchronise() -> None:
     owners = is_on and (_internal.wants_decompose() or _internal.watches_an_owner())
     host = _internal.wants_host_tensors()
     watch = is_on and (_internal.wants_watch() or bool(watcher.blocks()))
+    if is_on:
+        _follow_torch_npu()
     if not (wants_operators or wants_accesses or owners or host or watch) and "msmemscope._torch" not in sys.modules:
         return
     if "torch" not in sys.modules:
@@ -32,3 +35,11 @@ def synchronise() -> None:
         manager.follow(owners)
     except Exception as error:  # noqa: BLE001 - an unexpected PyTorch must not keep the job from running
         _messages.warning(f"operators of this PyTorch are not seen: {type(error).__name__}: {error}")
+
+
+def _follow_torch_npu() -> None:
+    """Its lack of memory is observed whatever is recorded; when it comes later, it brings operators too."""
+    if "torch_npu" in sys.modules:
+        observe_out_of_memory()
+    else:
+        _import_hook.when_imported("torch_npu", synchronise)

@@ -12,7 +12,9 @@ pub fn needs_python_half(settings: &Settings) -> bool {
     let operators = events.contains(EventSet::LAUNCH) && settings.level.contains(LevelSet::OP);
     let inside = events.contains(EventSet::TRACEBACK) || events.contains(EventSet::ACCESS);
     let decompose = settings.analysis.contains(AnalysisSet::DECOMPOSE);
-    operators || inside || decompose || settings.devices.cpu || settings.watch.is_some()
+    // Snapshots at a lack of memory are taken from inside the interpreter.
+    let memory = events.contains(EventSet::ALLOC);
+    memory || operators || inside || decompose || settings.devices.cpu || settings.watch.is_some()
 }
 
 /// What the user asked for and will not get.

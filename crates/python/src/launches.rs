@@ -19,7 +19,7 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::facts::intern;
-use crate::session::{records_operators, table};
+use crate::session::{note_devices, operator_device, records_operators, table};
 
 const LIBRARY: &CStr = c"libtorch_cpu.so";
 /// `at::addGlobalCallback(at::RecordFunctionCallback)`.
@@ -200,8 +200,7 @@ extern "C-unwind" fn begin(record: *const c_void) {
     if let Some(id) = id
         && records_operators(table)
     {
-        // SAFETY: no preconditions.
-        let device = unsafe { (table.current_device)() };
+        let device = operator_device(table);
         OPEN.set((record as usize, id, device, generation));
         // SAFETY: no preconditions.
         unsafe { (table.operator)(1, Framework::Aten as u32, device, id, 0) };
@@ -268,6 +267,7 @@ fn observe_operators(composites: HashSet<String>, trial: &Bound<'_, PyAny>) -> P
     if table().is_none() {
         return Ok(false);
     }
+    note_devices();
     let is_there = with_shared(|shared| {
         if shared.composites != composites {
             shared.composites = composites;

@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::facts::intern as intern_text;
-use crate::session::{records_operators, table};
+use crate::session::{note_devices, operator_device, records_operators, table};
 
 /// Distinct shapes remembered before the memory of them starts afresh.
 const MOST_SHAPES: usize = 1 << 16;
@@ -153,12 +153,16 @@ struct ElementType {
 #[pyclass(frozen, module = "msmemscope._internal")]
 pub struct OperatorRecorder {
     tensor_type: Py<PyType>,
-    /// Types of tensors that have no dispatch of their own.
+    /// The most common types of tensors that have no dispatch of their own.
     plain_types: Vec<Py<PyType>>,
+    /// `__torch_dispatch__` of the types that have none of their own.
+    no_dispatch: Py<PyAny>,
     /// Gives the [`Operator`] of a function of PyTorch, or nothing.
     describe: Py<PyAny>,
     /// Runs an operator on tensors that have a dispatch of their own.
     dispatch_elsewhere: Py<PyAny>,
+    /// Gives an object whose end lets a mode leave that is still called although nothing is wanted.
+    farewell: Py<PyAny>,
     /// Tells the user about a failure, once.
     warn: Py<PyAny>,
     devices: Py<PyDict>,
@@ -179,13 +183,17 @@ impl OperatorRecorder {
         plain_types: Vec<Py<PyType>>,
         describe: Py<PyAny>,
         dispatch_elsewhere: Py<PyAny>,
+        farewell: Py<PyAny>,
         warn: Py<PyAny>,
-    ) -> Self {
-        Self {
+    ) -> PyResult<Self> {
+        let no_dispatch = tensor_type.getattr(py, intern!(py, "__torch_dispatch__"))?;
+        Ok(Self {
             tensor_type,
             plain_types,
+            no_dispatch,
             describe,
             dispatch_elsewhere,
+            farewell,
             warn,
             devices: PyDict::new(py).unbind(),
             element_types: Mutex::default(),
@@ -194,11 +202,12 @@ impl OperatorRecorder {
             launches: AtomicBool::new(false),
             accesses: AtomicBool::new(false),
             host: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Says what is recorded: begins and ends, accesses, accesses to host memory too.
     fn want(&self, launches: bool, accesses: bool, host: bool) {
+        note_devices();
         self.launches.store(launches, Ordering::Relaxed);
         self.accesses.store(accesses, Ordering::Relaxed);
         self.host.store(host, Ordering::Relaxed);
@@ -215,18 +224,35 @@ impl OperatorRecorder {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = func.py();
+        let is_wanted = self.launches.load(Ordering::Relaxed) || self.accesses.load(Ordering::Relaxed);
+        if !is_wanted {
+            return self.pass_on_and_leave(func, types, args, kwargs);
+        }
         if !self.are_plain(types)? {
             return self.dispatch_elsewhere.bind(py).call1((func, types, args, kwargs));
         }
-        let is_wanted = self.launches.load(Ordering::Relaxed) || self.accesses.load(Ordering::Relaxed);
-        let operator = if is_wanted { self.operator(func) } else { None };
-        let Some(operator) = operator else { return func.call(args, kwargs) };
+        let Some(operator) = self.operator(func) else { return func.call(args, kwargs) };
         let begun = self.begin(operator.get(), args, kwargs);
         let device = begun.unwrap_or_else(|error| self.complain(py, "arguments", &error, NOT_RECORDED));
         let result = func.call(args, kwargs);
         let ended = self.end(operator.get(), device, result.as_ref().ok());
         ended.unwrap_or_else(|error| self.complain(py, "results", &error, ()));
         result
+    }
+
+    /// Whether none of these types has a dispatch of its own.
+    fn are_plain(&self, types: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match types.cast::<PyTuple>() {
+            Ok(types) => Ok(types.iter_borrowed().all(|kind| self.is_plain(&kind))),
+            Err(_) => {
+                for kind in types.try_iter()? {
+                    if !self.is_plain(&kind?) {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+        }
     }
 
     /// What is known about a function of PyTorch; nothing if it is not reported.
@@ -256,8 +282,7 @@ impl OperatorRecorder {
     ) -> PyResult<u32> {
         let Some(table) = table() else { return Ok(NOT_RECORDED) };
         let is_recorded = self.launches.load(Ordering::Relaxed) && records_operators(table);
-        // SAFETY: no preconditions.
-        let device = if is_recorded { unsafe { (table.current_device)() } } else { NOT_RECORDED };
+        let device = if is_recorded { operator_device(table) } else { NOT_RECORDED };
         if device != NOT_RECORDED {
             // SAFETY: no preconditions.
             unsafe { (table.operator)(1, Framework::Aten as u32, device, operator.name, 0) };
@@ -293,20 +318,37 @@ impl OperatorRecorder {
 }
 
 impl OperatorRecorder {
-    /// Whether none of these types has a dispatch of its own.
-    fn are_plain(&self, types: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let is_plain = |kind: &Bound<'_, PyAny>| self.plain_types.iter().any(|plain| plain.is(kind));
-        match types.cast::<PyTuple>() {
-            Ok(types) => Ok(types.iter_borrowed().all(|kind| is_plain(&kind))),
-            Err(_) => {
-                for kind in types.try_iter()? {
-                    if !is_plain(&kind?) {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
-            }
+    /// Whether a type of tensors has no dispatch of its own. Weights that get their shape later, for one,
+    /// are announced by PyTorch as if they had one.
+    fn is_plain(&self, kind: &Bound<'_, PyAny>) -> bool {
+        let py = kind.py();
+        self.plain_types.iter().any(|plain| plain.is(kind))
+            || kind.getattr(intern!(py, "__torch_dispatch__")).is_ok_and(|dispatch| self.no_dispatch.is(&dispatch))
+    }
+
+    /// Runs an operator for a mode that should have been left. It cannot leave while it handles an operator:
+    /// PyTorch puts it back afterwards. Only then the arguments are given up, and what is hidden among them.
+    #[cold]
+    fn pass_on_and_leave<'py>(
+        &self,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = func.py();
+        let result = if self.are_plain(types)? {
+            func.call(args, kwargs)
+        } else {
+            self.dispatch_elsewhere.bind(py).call1((func, types, args, kwargs))
+        };
+        if let Some(kwargs) = kwargs
+            && result.as_ref().is_ok_and(|result| !result.is(py.NotImplemented()))
+            && let Err(error) = self.farewell.call0(py).and_then(|farewell| kwargs.set_item("msmemscope", farewell))
+        {
+            error.write_unraisable(py, None);
         }
+        result
     }
 
     /// Tells about something that cannot be read: the operator must run all the same.
@@ -379,7 +421,12 @@ impl OperatorRecorder {
         if device == NO_MEMORY || (device == Device::Host.code() && !self.host.load(Ordering::Relaxed)) {
             return Ok(());
         }
-        let address: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
+        let address: u64 = match tensor.call_method0(intern!(py, "data_ptr")) {
+            Ok(address) => address.extract()?,
+            // Weights that have no shape yet have no memory either, and say so.
+            Err(error) if error.is_instance_of::<PyValueError>(py) => return Ok(()),
+            Err(error) => return Err(error),
+        };
         if address == 0 {
             return Ok(());
         }

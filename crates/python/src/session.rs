@@ -12,7 +12,7 @@ use msmemscope_config::{
     apply_python_config, python_keys,
 };
 use msmemscope_control::{CollectionPlan, ConnectError, ControlTable, Recorder};
-use msmemscope_event::{LossReason, RecordingState};
+use msmemscope_event::{Device, LossReason, RecordingState};
 use pyo3::prelude::*;
 
 use crate::exceptions::{ConfigError, RecorderError};
@@ -20,6 +20,8 @@ use crate::exceptions::{ConfigError, RecorderError};
 static RECORDER: OnceLock<Recorder> = OnceLock::new();
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
+/// Whether no other device than the host is recorded.
+static IS_HOST_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// What this process is set to record.
 struct Session {
@@ -114,6 +116,23 @@ pub fn table() -> Option<&'static ControlTable> {
 pub fn records_operators(table: &ControlTable) -> bool {
     // SAFETY: without a buffer only the length is told.
     !IS_FORKED.load(Ordering::Relaxed) || unsafe { (table.process_directory)(std::ptr::null_mut(), 0) } != 0
+}
+
+/// The settings of devices may have changed, which decides where operators belong.
+pub fn note_devices() {
+    let devices = with_session(|session| session.recording.settings.devices);
+    let is_host_only = devices.cpu && !devices.all_npus && devices.npu_slots == 0;
+    IS_HOST_ONLY.store(is_host_only, Ordering::Relaxed);
+}
+
+/// Where an operator that runs now belongs: to the device its thread works on, unless only the host counts.
+#[inline]
+pub fn operator_device(table: &ControlTable) -> u32 {
+    if IS_HOST_ONLY.load(Ordering::Relaxed) {
+        return Device::Host.code();
+    }
+    // SAFETY: no preconditions.
+    unsafe { (table.current_device)() }
 }
 
 /// This process was just forked.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .. import _internal, _messages
-from .._snapshot import observe_out_of_memory
 from . import autograd, optimizer, parameters, watching
 from . import launches as observer
 from .operators import operators
@@ -22,7 +21,6 @@ def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: b
     autograd.follow(launches or accesses or owners)
     optimizer.follow(owners)
     parameters.follow(owners)
-    observe_out_of_memory()
 
 
 def _watch_host_tensors() -> None:

@@ -8,9 +8,9 @@ from typing import Any, Callable
 
 import torch
 import torch.autograd.graph
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from .. import _internal
+from .module_calls import Observation
 
 _phase = threading.local()
 _handles: list[Any] = []
@@ -20,7 +20,7 @@ _replaced: list[tuple[Any, str, Any, Any]] = []
 def follow(is_wanted: bool) -> None:
     """Observe the passes, or stop doing so."""
     if is_wanted and not _handles:
-        _handles.append(register_module_forward_pre_hook(_module_called))
+        _handles.append(Observation(_module_called))
         for owner, name in _backward_functions():
             _replace(owner, name)
     elif not is_wanted and _handles:

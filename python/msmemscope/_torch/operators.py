@@ -2,7 +2,8 @@
 the operators themselves, their begins and ends too.
 
 A mode belongs to a thread. It is entered on the thread that starts recording and on every thread that
-begins while it goes on; autograd's threads inherit it. Threads that were running before are named.
+begins while it goes on; autograd's threads inherit it. Threads that were running before are named. Where
+the recording ends on another thread, the mode goes after the next operator of its own.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import importlib
 import threading
 from types import MethodType
-from typing import Any
+from typing import Any, Callable
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .. import _internal, _messages
-from . import subclasses
+from . import mode_stack, subclasses
 from .watching import Watching
 
 
@@ -34,7 +35,7 @@ def _placeholders() -> tuple[type, ...]:
 _PLACEHOLDERS = _placeholders()
 _NOT_TOUCHED, _READ, _WRITTEN = 0, 1, 2
 
-#: Tensors with a dispatch of their own have other types.
+#: The most common types of tensors without a dispatch of their own.
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -111,10 +112,18 @@ def _describe(function: Any) -> _internal.Operator | None:
 class _Mode(TorchDispatchMode):
     """Reports every operator that runs while it is active."""
 
-    def __init__(self, recorder: _internal.OperatorRecorder, watching: Watching | None) -> None:
+    #: Operators that take functions are passed on; what runs inside of them is not seen.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Programs are compiled as without us; the operators of the outcome come here when they run."""
+        return True
+
+    def __init__(self, recorder: _internal.OperatorRecorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self.watch(watching)
+        self.watch(None)
 
     def watch(self, watching: Watching | None) -> None:
         """Have blocks looked at around operators, or not."""
@@ -129,9 +138,9 @@ class _Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the native one, with blocks that are looked at before and after."""
         kwargs = kwargs or {}
-        if any(kind not in _PLAIN_TYPES for kind in types or ()):
-            return _dispatch_elsewhere(func, types, args, kwargs)
         recorder, watching = self._recorder, self._watching
+        if not recorder.are_plain(types or ()):
+            return _dispatch_elsewhere(func, types, args, kwargs)
         operator = recorder.operator(func)
         if operator is None or watching is None:
             return func(*args, **kwargs)
@@ -153,22 +162,35 @@ class _Mode(TorchDispatchMode):
         return result
 
 
+class _Farewell:
+    """Lies among the arguments of an operator while the mode handles it, and goes with them, when that is over."""
+
+    def __init__(self, retire: Callable[[], None]) -> None:
+        self._retire = retire
+
+    def __del__(self) -> None:
+        self._retire()
+
+
 class _Operators:
     """Enters the mode on all threads it can reach."""
 
     def __init__(self) -> None:
         self._recorder = _internal.OperatorRecorder(
-            torch.Tensor, list(_PLAIN_TYPES), _describe, _dispatch_elsewhere, _messages.warn_once
+            torch.Tensor,
+            list(_PLAIN_TYPES),
+            _describe,
+            _dispatch_elsewhere,
+            lambda: _Farewell(self._leave_if_not_wanted),
+            _messages.warn_once,
         )
+        self._mode = _Mode(self._recorder)
         self._local = threading.local()
-        self._modes: list[_Mode] = []
-        self._watching: Watching | None = None
         self._is_wanted = False
         self._original_bootstrap: Any | None = None
 
     def follow(self, *, launches: bool, accesses: bool, host: bool, watching: Watching | None) -> None:
         """Record launches, accesses, both or nothing, accesses to host memory only if asked; watch blocks."""
-        self._watching = watching
         self._recorder.want(launches, accesses, host)
         is_wanted = launches or accesses or watching is not None
         if is_wanted and not self._is_wanted:
@@ -178,8 +200,7 @@ class _Operators:
         elif self._is_wanted and not is_wanted:
             self._is_wanted = False
             self._leave_new_threads()
-        for mode in self._modes:
-            mode.watch(watching)
+        self._mode.watch(watching)
         subclasses.follow(is_wanted)
         if is_wanted:
             self._enter()
@@ -188,19 +209,18 @@ class _Operators:
 
     def _enter(self) -> None:
         """Enter the mode on this thread, once."""
-        if getattr(self._local, "mode", None) is None:
-            mode = _Mode(self._recorder, self._watching)
-            mode.__enter__()
-            self._local.mode = mode
-            self._modes.append(mode)
+        if not getattr(self._local, "is_entered", False):
+            mode_stack.put_below_all(self._mode)
+            self._local.is_entered = True
 
     def _leave(self) -> None:
-        """Leave the mode of this thread if it is the innermost; else it stays, and does nothing."""
-        mode = getattr(self._local, "mode", None)
-        if mode is not None and _get_current_dispatch_mode() is mode:
-            mode.__exit__(None, None, None)
-            self._modes.remove(mode)
-            self._local.mode = None
+        """Leave the mode of this thread, unless it is handling an operator just now."""
+        if mode_stack.take_out(self._mode):
+            self._local.is_entered = False
+
+    def _leave_if_not_wanted(self) -> None:
+        if not self._is_wanted:
+            self._leave()
 
     def _name_other_threads(self, what: str) -> None:
         current = threading.current_thread()

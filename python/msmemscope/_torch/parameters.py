@@ -17,9 +17,7 @@ from .. import _internal
 from ..hijacker.taggers import tagged_modules
 from .harmless import harmless
 from .memory_labels import label_memory
-
-# Nothing has memory while a compiler only looks at the program.
-_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+from .module_calls import Observation, is_compiling
 
 _handles: list[Any] = []
 _moving: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
@@ -29,7 +27,7 @@ _called_modules: weakref.WeakSet[Any] = weakref.WeakSet()
 def follow(is_wanted: bool) -> None:
     """Observe modules, or stop doing so."""
     if is_wanted and not _handles:
-        _handles.append(torch_module.register_module_forward_pre_hook(_called))
+        _handles.append(Observation(_called))
         # Older releases of PyTorch cannot tell.
         register = getattr(torch_module, "register_module_parameter_registration_hook", None)
         if register is not None:
@@ -53,14 +51,15 @@ def _label(parameters: Any) -> None:
 
 @harmless("weights of a module")
 def _registered(module: Any, name: str, parameter: Any) -> None:
-    if not _is_compiling():
+    # Nothing has memory while a compiler only looks at the program.
+    if not is_compiling():
         _label((parameter,))
 
 
 @harmless("weights of a module")
 def _called(module: Any, arguments: Any) -> None:
     """The first call of a module tells about everything inside it."""
-    if _is_compiling() or module in _called_modules:
+    if module in _called_modules:
         return
     _called_modules.update(module.modules())
     if module not in tagged_modules:

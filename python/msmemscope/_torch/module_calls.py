@@ -1,0 +1,61 @@
+"""Tells when a module is called, through PyTorch's global hooks, without anybody else taking notice of them.
+
+A compiled module warns when there are global hooks, because they are called once more for it; ours do not mind.
+While a program is compiled it is only looked at, hooks included: ours are nothing then.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+from torch.nn.modules import module as torch_module
+
+Hook = Callable[[Any, Any], None]
+
+#: Whether a compiler only looks at the program. Compilers know the answer and leave out what depends on it.
+is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+
+#: The kinds of hooks that concern calls of modules.
+_KINDS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+    "_global_forward_hooks_always_called",
+    "_global_forward_hooks_with_kwargs",
+)
+_QUESTION = "_has_any_global_hook"
+_ours: list[Hook] = []
+_original: list[Callable[[], Any]] = []
+
+
+def _has_hooks_of_others() -> bool:
+    kinds = [getattr(torch_module, kind, {}) for kind in _KINDS]
+    return any(hook not in _ours for hooks in kinds for hook in list(hooks.values()))
+
+
+class Observation:
+    """Calls a function before each call of a module, until it is removed."""
+
+    def __init__(self, function: Hook) -> None:
+        def hook(module: Any, arguments: Any) -> None:
+            if not is_compiling():
+                function(module, arguments)
+
+        self._hook = hook
+        _ours.append(hook)
+        # Older releases of PyTorch do not ask.
+        if not _original and hasattr(torch_module, _QUESTION):
+            _original.append(getattr(torch_module, _QUESTION))
+            setattr(torch_module, _QUESTION, _has_hooks_of_others)
+        self._handle = torch_module.register_module_forward_pre_hook(hook)
+
+    def remove(self) -> None:
+        """Call it no longer."""
+        self._handle.remove()
+        _ours.remove(self._hook)
+        if not _ours and _original:
+            original = _original.pop()
+            if getattr(torch_module, _QUESTION) is _has_hooks_of_others:
+                setattr(torch_module, _QUESTION, original)
