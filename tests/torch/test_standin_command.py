@@ -58,6 +58,7 @@ print("done")
 def test_unknown_operators_are_treated_as_the_option_says(how, says, goes_on):
     result = run_on_standin("--unknown-operators", how, code=UNKNOWN_OPERATOR)
     assert ("is not computed" in result.stderr) == says
+    assert ("it is refused" in result.stderr) == (how == "error")
     assert (result.stdout == "done\n") == goes_on == (result.returncode == 0)
 
 
@@ -75,6 +76,8 @@ def test_status_and_arguments_are_those_of_the_command():
         ("--devices", "33"),
         ("--devices", "two"),
         ("--memory", "much"),
+        ("--memory", "0"),
+        ("--memory", "1MiB"),
         ("--workspace", "-1"),
         ("--soc", ""),
         ("--unknown-operators", "shout"),
@@ -100,3 +103,11 @@ def test_too_little_disk_ends_the_installation_at_once(tmp_path):
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1 and "8 GB of free disk are needed" in result.stderr
     assert list((tmp_path / "venv").iterdir()) == []
+
+
+def test_variables_that_cannot_be_read_are_told():
+    code = "import torch, torch_npu; print(torch.npu.device_count())"
+    result = run_on_standin(code=code, STANDIN_DEVICES="abc", STANDIN_MEMORY_BYTES="lots")
+    assert result.stdout.split() == ["8"]
+    assert result.stderr.count("STANDIN_DEVICES=abc is not a whole number, the default is used") == 1
+    assert "STANDIN_MEMORY_BYTES=lots is not a size such as 64G, the default is used" in result.stderr

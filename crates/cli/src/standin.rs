@@ -17,6 +17,9 @@ use crate::terminal::Terminal;
 /// The device, seen from the program: a build, or an installation.
 const PLACES: [&str; 2] = ["../standin", "../share/msmemscope/standin"];
 
+/// Frameworks need a few blocks of 20 MiB before anything else.
+const SMALLEST_MEMORY_BYTES: u64 = 64 << 20;
+
 /// One of the command's own options.
 struct Setting {
     name: &'static str,
@@ -33,7 +36,12 @@ const SETTINGS: [Setting; 5] = [
         is_valid: |text| text.parse().is_ok_and(|count| (1..=32).contains(&count)),
         allowed: "1 to 32",
     },
-    Setting { name: "memory", variable: "STANDIN_MEMORY_BYTES", is_valid: is_size, allowed: "a size such as 64GiB" },
+    Setting {
+        name: "memory",
+        variable: "STANDIN_MEMORY_BYTES",
+        is_valid: |text| size_bytes(text).is_some_and(|bytes| bytes >= SMALLEST_MEMORY_BYTES),
+        allowed: "a size from 64MiB on, such as 64GiB",
+    },
     Setting {
         name: "soc",
         variable: "STANDIN_SOC",

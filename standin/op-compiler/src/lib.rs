@@ -61,11 +61,13 @@ unsafe extern "C" fn run(launch: *mut c_void) {
 fn unknown(name: String) -> i32 {
     let setting = std::env::var("STANDIN_UNKNOWN_OPERATORS").unwrap_or_default();
     let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
-    let line = format!("stand-in device: operator {name} is not computed, its outputs are left as they are");
+    let is_refused = setting == "error";
+    let outcome = if is_refused { "it is refused" } else { "its outputs are left as they are" };
+    let line = format!("stand-in device: operator {name} is not computed, {outcome}");
     if named.get_or_insert_default().insert(name) && setting != "quiet" {
         eprintln!("{line}");
     }
-    if setting == "error" { REFUSED } else { 0 }
+    if is_refused { REFUSED } else { 0 }
 }
 
 #[unsafe(no_mangle)]

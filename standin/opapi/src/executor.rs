@@ -135,13 +135,15 @@ pub fn launch_nothing(name: &'static str, stream: *mut c_void) -> i32 {
 /// Refuses an operator or lets it do nothing, as the settings say.
 fn unknown(name: &str, why: &str) -> i32 {
     let state = state();
+    let is_refused = state.unknown == Unknown::Error;
     if state.unknown != Unknown::Quiet {
         let mut said = state.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.insert(name.to_owned()) {
-            eprintln!("stand-in device: operator {name} {why}, its outputs are left as they are");
+            let outcome = if is_refused { "it is refused" } else { "its outputs are left as they are" };
+            eprintln!("stand-in device: operator {name} {why}, {outcome}");
         }
     }
-    if state.unknown == Unknown::Error { REFUSED } else { 0 }
+    if is_refused { REFUSED } else { 0 }
 }
 
 fn log(name: &str, stream: *mut c_void) {

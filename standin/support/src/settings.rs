@@ -1,17 +1,28 @@
 //! Settings of the stand-in device come from environment variables, because that is what reaches every process
 //! of a job without the job's help.
 
-/// A whole number from the environment variable `name`, or `default` when it is unset or not a number.
+/// A whole number from the environment variable `name`, or `default` when it is unset. One that is not a number is told
+/// and not used.
 #[must_use]
 pub fn number_from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(default)
+    from_environment(name, |text| text.trim().parse().ok(), "a whole number").unwrap_or(default)
+}
+
+/// The value of a variable; what cannot be read is told and not used.
+fn from_environment<T>(name: &str, read: impl Fn(&str) -> Option<T>, allowed: &str) -> Option<T> {
+    let text = std::env::var_os(name).filter(|text| !text.is_empty())?;
+    let value = text.to_str().and_then(read);
+    if value.is_none() {
+        eprintln!("stand-in device: {name}={} is not {allowed}, the default is used", text.to_string_lossy());
+    }
+    value
 }
 
 /// A size in bytes from the environment variable `name`: a number with an optional suffix `K`, `M`, `G` or `T`
-/// (powers of 1024). `default` when the variable is unset or unreadable.
+/// (powers of 1024). `default` when the variable is unset; what is not a size is told and not used.
 #[must_use]
 pub fn size_from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| parse_size(&text)).unwrap_or(default)
+    from_environment(name, parse_size, "a size such as 64G").unwrap_or(default)
 }
 
 fn parse_size(text: &str) -> Option<u64> {
