@@ -43,9 +43,9 @@ def test_weights_that_get_their_shape_later(tmp_path, options):
             pass
         class Late(torch.nn.parameter.UninitializedParameter):
             cls_to_become = Weight
-        net = torch.nn.Sequential(torch.nn.LazyConv1d(3, 2), torch.nn.Flatten(), torch.nn.LazyLinear(3)).to("npu:0")
+        net = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d(), torch.nn.LazyLinear(3)).to("npu:0")
         net = net.half().float()
-        print(net(torch.ones(2, 2, 5).to("npu:0")).shape)
+        print(net(torch.ones(2, 5).to("npu:0")).shape)
         late = Late(device="npu:0")
         late.materialize((2, 3))
         print(type(late).__name__, (late.detach().fill_(2) * 2).sum().item())
@@ -123,7 +123,8 @@ def test_a_mode_of_the_job_in_which_the_device_is_first_used(tmp_path):
         mode="cli",
         options=("--events=alloc,free,launch,access",),
     )
-    assert run.stdout.splitlines()[0] == "128 128"
+    counted, total = run.stdout.splitlines()[0].split()
+    assert counted == total == ("0" if IS_OLD else "128"), "PyTorch 2.5 does not count products"
     assert accesses(run, "matmul.default", "mm.default") == ["READ", "READ", "WRITE"] * 2
 
 
