@@ -43,8 +43,8 @@ def test_weights_that_get_their_shape_later(tmp_path, options):
             pass
         class Late(torch.nn.parameter.UninitializedParameter):
             cls_to_become = Weight
-        net = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d(), torch.nn.LazyLinear(3)).to("npu:0")
-        net = net.half().float()
+        net = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.LazyBatchNorm1d(), torch.nn.LazyLinear(3))
+        net = net.to("npu:0").half().float()
         print(net(torch.ones(2, 5).to("npu:0")).shape)
         late = Late(device="npu:0")
         late.materialize((2, 3))
