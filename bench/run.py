@@ -34,6 +34,16 @@ def run(command, environment=None, **options):
     return result.stdout
 
 
+AS_LIBRARY = ("-fPIC", "-shared")
+#: Every call has a frame of its own, which only tables can find.
+WHOLE_CALLS = ("-fno-optimize-sibling-calls", "-fomit-frame-pointer")
+
+
+def compile_c(target, source, *options):
+    """Compiles one file of C."""
+    run(["gcc", source, "-o", target, *options])
+
+
 def build():
     """Builds the measured program, its driver and the library with many symbols."""
     WORK.mkdir(parents=True, exist_ok=True)
@@ -48,69 +58,13 @@ def build():
             )
         lines += [f"int filler_{index}(int x) {{ return x + {index}; }}" for index in range(SYMBOLS)]
         source.write_text("\n".join(lines) + "\n")
-        run(
-            [
-                "gcc",
-                "-O1",
-                "-fno-optimize-sibling-calls",
-                "-fomit-frame-pointer",
-                "-fPIC",
-                "-shared",
-                source,
-                "-o",
-                library,
-            ]
-        )
-    run(
-        [
-            "gcc",
-            "-O2",
-            "-Wall",
-            "-fPIC",
-            "-shared",
-            "-Wl,-soname,libascend_hal.so",
-            ROOT / "bench/driver_stub.c",
-            "-o",
-            WORK / "libascend_hal.so",
-        ]
-    )
-    run(
-        [
-            "gcc",
-            "-O2",
-            "-Wall",
-            "-fomit-frame-pointer",
-            "-fno-optimize-sibling-calls",
-            ROOT / "bench/events.c",
-            "-o",
-            WORK / "events",
-            f"-L{WORK}",
-            "-lascend_hal",
-            "-lchain",
-            "-lpthread",
-            f"-Wl,-rpath,{WORK}",
-        ]
-    )
-    run(
-        [
-            "gcc",
-            "-O2",
-            "-Wall",
-            "-fPIC",
-            "-shared",
-            "-fomit-frame-pointer",
-            "-fno-optimize-sibling-calls",
-            "-Dmain=events_main",
-            ROOT / "bench/events.c",
-            "-o",
-            WORK / "libevents.so",
-            f"-L{WORK}",
-            "-lascend_hal",
-            "-lchain",
-            "-lpthread",
-            f"-Wl,-rpath,{WORK}",
-        ]
-    )
+        compile_c(library, source, "-O1", *WHOLE_CALLS, *AS_LIBRARY)
+    driver = "-Wl,-soname,libascend_hal.so"
+    compile_c(WORK / "libascend_hal.so", ROOT / "bench/driver_stub.c", "-O2", "-Wall", driver, *AS_LIBRARY)
+    linked = (f"-L{WORK}", "-lascend_hal", "-lchain", "-lpthread", f"-Wl,-rpath,{WORK}")
+    events = (ROOT / "bench/events.c", "-O2", "-Wall", *WHOLE_CALLS, *linked)
+    compile_c(WORK / "events", *events)
+    compile_c(WORK / "libevents.so", *events, "-Dmain=events_main", *AS_LIBRARY)
 
 
 def install_rivals():

@@ -2,6 +2,10 @@
 
 import pytest
 import torch
+from programs import IS_OLD
+
+#: torch_npu before 2.6 refuses copies between cards that change the type.
+CHANGE_TYPE = {"cast", "into_other_type"}
 
 COPIES = {
     "dense": lambda x, to: x.to(to),
@@ -19,7 +23,7 @@ COPIES = {
 
 
 @pytest.mark.parametrize(("source", "target"), [("npu:0", "npu:1"), ("npu:1", "npu:0")])
-@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("name", [name for name in COPIES if not (IS_OLD and name in CHANGE_TYPE)])
 def test_copies_between_cards(name, source, target):
     values = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     expected = COPIES[name](values, "cpu")

@@ -131,7 +131,7 @@ WHOLE = {
     "roll": lambda x: [x.roll(2), x.reshape(2, 3).roll(1, 1)],
     "triangle": lambda x: [x.reshape(2, 3).tril(), x.reshape(2, 3).triu(1)],
     "take": lambda x: x.take(torch.tensor([5, 0, 2], device=x.device)),
-    "equal": lambda x: [torch.equal(x, x), torch.equal(x, x ^ 1)],
+    "equal": lambda x: [torch.equal(x, x), torch.equal(x * 0 + LARGE, x * 0 + (LARGE + 1))],
     "clamp": lambda x: [x.clamp(LARGE + 1, LARGE + 5), x.clamp(min=LARGE + 3)],
     "cumsum": lambda x: x.cumsum(0),
     "scatter_add": lambda x: x.scatter_add(0, torch.zeros_like(x), torch.ones_like(x)),

@@ -108,59 +108,40 @@ pub trait Value: Copy + Default + PartialOrd {
     }
 }
 
-impl Value for f64 {
-    fn from_float(value: f64) -> Self {
-        value
-    }
-    fn from_integer(value: i64) -> Self {
-        value as f64
-    }
-    fn to_float(self) -> f64 {
-        self
-    }
-    fn to_integer(self) -> i64 {
-        self as i64
-    }
-    fn is_true(self) -> bool {
-        self != 0.0
-    }
-    fn is_nan(self) -> bool {
-        Self::is_nan(self)
-    }
-    fn plus(self, other: Self) -> Self {
-        self + other
-    }
-    fn times(self, other: Self) -> Self {
-        self * other
-    }
+/// Both widths of floating-point numbers do the same.
+macro_rules! value_of_float {
+    ($float:ty) => {
+        impl Value for $float {
+            fn from_float(value: f64) -> Self {
+                value as $float
+            }
+            fn from_integer(value: i64) -> Self {
+                value as $float
+            }
+            fn to_float(self) -> f64 {
+                f64::from(self)
+            }
+            fn to_integer(self) -> i64 {
+                self as i64
+            }
+            fn is_true(self) -> bool {
+                self != 0.0
+            }
+            fn is_nan(self) -> bool {
+                Self::is_nan(self)
+            }
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+        }
+    };
 }
 
-impl Value for f32 {
-    fn from_float(value: f64) -> Self {
-        value as f32
-    }
-    fn from_integer(value: i64) -> Self {
-        value as f32
-    }
-    fn to_float(self) -> f64 {
-        f64::from(self)
-    }
-    fn to_integer(self) -> i64 {
-        self as i64
-    }
-    fn is_true(self) -> bool {
-        self != 0.0
-    }
-    fn is_nan(self) -> bool {
-        Self::is_nan(self)
-    }
-    fn plus(self, other: Self) -> Self {
-        self + other
-    }
-    fn times(self, other: Self) -> Self {
-        self * other
-    }
-}
+value_of_float!(f64);
+value_of_float!(f32);
 
 impl Value for i64 {
     fn from_float(value: f64) -> Self {

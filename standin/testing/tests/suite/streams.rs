@@ -2,18 +2,22 @@
 
 use crate::{run, success};
 
-const SOURCE: &str = r#"
+/// Work for streams: one piece waits for a gate, others note their order.
+const WORK: &str = r#"
 #include "acl/acl.h"
 #include <stdio.h>
 #include <string.h>
 extern aclError standinSubmit(aclrtStream stream, void (*function)(void *), void *argument);
 static int gate, order[3], steps;
-static void hold(void *unused)
+__attribute__((unused)) static void hold(void *unused)
 {
     (void)unused;
     while (!__atomic_load_n(&gate, __ATOMIC_ACQUIRE)) { }
 }
 static void note(void *value) { order[steps++] = (int)(size_t)value; }
+"#;
+
+const IN_TURN: &str = r#"
 int main(void)
 {
     aclrtStream first, second;
@@ -55,13 +59,13 @@ int main(void)
 
 #[test]
 fn work_waits_for_its_turn() {
-    let (output, _) = run("streams.c", SOURCE, &["ascendcl", "runtime"], &[]);
+    let (output, _) = run("streams.c", &[WORK, IN_TURN].concat(), &["ascendcl", "runtime"], &[]);
     assert_eq!(success(&output), "[] 0 1 107019 [abc] 1 0 123 1 0.0 0 107003 0");
 }
 
 #[test]
 fn launch_blocking_makes_every_call_synchronous() {
-    let source = SOURCE.replace("static int gate,", "static int gate = 1,");
+    let source = [WORK, IN_TURN].concat().replace("static int gate,", "static int gate = 1,");
     let (output, _) = run("blocking.c", &source, &["ascendcl", "runtime"], &[("ASCEND_LAUNCH_BLOCKING", "1")]);
     assert_eq!(success(&output), "[abc] 1 0 0 [abc] 1 0 123 1 0.0 0 107003 0");
 }
@@ -70,16 +74,6 @@ fn launch_blocking_makes_every_call_synchronous() {
 #[test]
 fn a_destroyed_event_can_still_be_waited_for() {
     let source = r#"
-#include "acl/acl.h"
-#include <stdio.h>
-extern aclError standinSubmit(aclrtStream stream, void (*function)(void *), void *argument);
-static int gate, order[2], steps;
-static void hold(void *unused)
-{
-    (void)unused;
-    while (!__atomic_load_n(&gate, __ATOMIC_ACQUIRE)) { }
-}
-static void note(void *value) { order[steps++] = (int)(size_t)value; }
 int main(void)
 {
     aclrtStream first, second;
@@ -108,7 +102,7 @@ int main(void)
     return 0;
 }
 "#;
-    let (output, _) = run("destroyed.c", source, &["ascendcl", "runtime"], &[]);
+    let (output, _) = run("destroyed.c", &[WORK, source].concat(), &["ascendcl", "runtime"], &[]);
     assert_eq!(success(&output), "0 0 0 0 0 12 107004 107004 107004");
 }
 
@@ -116,11 +110,6 @@ int main(void)
 #[test]
 fn a_stream_waits_for_a_recording_to_come() {
     let source = r#"
-#include "acl/acl.h"
-#include <stdio.h>
-extern aclError standinSubmit(aclrtStream stream, void (*function)(void *), void *argument);
-static int order[2], steps;
-static void note(void *value) { order[steps++] = (int)(size_t)value; }
 int main(void)
 {
     aclrtStream first, second;
@@ -144,6 +133,6 @@ int main(void)
     return 0;
 }
 "#;
-    let (output, _) = run("early.c", source, &["ascendcl", "runtime"], &[]);
+    let (output, _) = run("early.c", &[WORK, source].concat(), &["ascendcl", "runtime"], &[]);
     assert_eq!(success(&output), "107019 0 12");
 }
