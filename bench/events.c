@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 int halMemAlloc(void **address, uint64_t size, uint64_t flag);
 int halMemFree(void *address);
@@ -125,6 +126,7 @@ int main(int count, char **arguments)
     live_blocks = count > 5 ? atol(arguments[5]) : 0;
     pthread_t thread[64];
     uint64_t cpu_ns[64];
+    getpgrp(); /* a mark: instruction_budget.py counts what is done between two of them */
     uint64_t begin = clock_ns(CLOCK_MONOTONIC);
     for (int index = 0; index < threads && index < 64; index++) {
         pthread_create(&thread[index], NULL, run, &cpu_ns[index]);
@@ -135,6 +137,7 @@ int main(int count, char **arguments)
         total_ns += cpu_ns[index];
     }
     uint64_t wall_ns = clock_ns(CLOCK_MONOTONIC) - begin;
+    getpgrp();
     double events = 2.0 * (double)pairs * threads;
     printf("cpu_ns_per_event=%.2f wall_ns=%llu resident_kib=%ld\n", (double)total_ns / events,
            (unsigned long long)wall_ns, peak_resident_kib());

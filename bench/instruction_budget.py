@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Counts the instructions of the recorder's hot paths with callgrind and holds them against a budget.
 
-Instruction counts do not depend on what else the machine does, so they can fail a test where times
-cannot. Every path is run with some events and with twice as many; the difference is what the
-additional events cost. `--update` writes the counts found, with a little room, as the new budget.
+Instruction counts do not depend on what else the machine does, so they can fail a test where times cannot. Only
+what lies between two marks of the program is counted: how it starts and ends differs from run to run. Every path is
+run with some events and with twice as many; the difference is what the additional events cost. `--update` writes the
+counts found, with a little room, as the new budget.
 """
 
 import argparse
@@ -46,14 +47,18 @@ PYTHON_PATHS = {
 
 
 def instructions(command, environment, directory):
-    """All instructions of a program."""
-    front = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    """Instructions of a program between its two calls of `getpgrp`, which are its marks."""
+    # Before every mark callgrind writes what it counted since the one before to a file of its own: counted.1, counted.2.
+    counted = Path(directory) / "counted"
+    front = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counted}", "--dump-before=getpgrp"]
     command = [str(part) for part in (*front, *command)]
     result = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
-    match = re.search(r"Collected : (\d+)", result.stderr)
-    if result.returncode != 0 or not match:
+    if result.returncode != 0:
         sys.exit(f"valgrind failed:\n{result.stdout}{result.stderr}")
-    return int(match[1])
+    parts = sorted(part.name for part in counted.parent.glob("counted.*"))
+    if parts != ["counted.1", "counted.2"]:
+        sys.exit(f"the program has to set two marks; counted were {parts}:\n{result.stdout}{result.stderr}")
+    return int(re.search(r"^totals: (\d+)", counted.with_suffix(".2").read_text(), re.MULTILINE)[1])
 
 
 def instructions_of_pairs(options, kind, depth, pairs):

@@ -210,10 +210,16 @@ def measure(name, rounds):
 
 
 def run_once(name, variant, count):
-    """One variant alone, for those who count its instructions. A single event before lets everything be prepared."""
+    """One variant alone, its work between two marks, for those who count its instructions."""
     variants, _ = MEASUREMENTS[name]
-    for part in (*variants(1)[variant], *variants(count)[variant]):
+    for part in variants(1)[variant]:  # lets everything be prepared
         part()
+    prepare, measured, restore = variants(count)[variant]
+    prepare()
+    os.getpgrp()
+    measured()
+    os.getpgrp()
+    restore()
 
 
 def serve_steps():
