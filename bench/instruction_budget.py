@@ -48,7 +48,7 @@ PYTHON_PATHS = {
 
 def instructions(command, environment, directory):
     """Instructions of a program between its two calls of `getpgrp`, which are its marks."""
-    # Before every mark callgrind writes what it counted since the one before to a file of its own: counted.1, counted.2.
+    # At every mark callgrind writes what it counted since the one before to a file of its own: counted.1, counted.2.
     counted = Path(directory) / "counted"
     front = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counted}", "--dump-before=getpgrp"]
     command = [str(part) for part in (*front, *command)]
