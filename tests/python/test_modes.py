@@ -83,6 +83,30 @@ def test_immediate_mode_of_the_command_line(run):
     assert len(one.rows("SYSTEM", "STEP")) == 1
 
 
+def test_what_is_alive_is_known_after_more_than_the_trace_can_hold(run):
+    code = """
+        import ctypes
+        import msmemscope
+        import small_framework as framework
+
+        framework.begin()
+        weights = framework.allocate(123456)
+        allocate, free = framework.acl.aclrtMallocAlign32, framework.acl.aclrtFree
+        block = ctypes.c_void_p()
+        for _ in range(120_000):
+            allocate(ctypes.byref(block), ctypes.c_size_t(512), 0)
+            free(block)
+        msmemscope.start()
+        framework.free(framework.allocate(654336))
+        msmemscope.stop()
+        framework.end()
+    """
+    one = run(code, mode="cli", options=("--collect-mode=deferred", "--max-trace-size=2MiB", "--events=alloc,free"))
+    assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["123456", "654336"]
+    assert "events lost" not in one.stdout + one.stderr
+    assert "blocks that came and went before recording began" in one.stdout + one.stderr
+
+
 def test_deferred_mode_waits_for_start(run):
     code = """
         import small_framework as framework

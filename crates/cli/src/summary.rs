@@ -262,6 +262,13 @@ pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
             count(completeness.damage.len() as u64)
         ));
     }
+    if completeness.records_left_out > 0 {
+        lines.push(format!(
+            "{} records of blocks that came and went before recording began, left out at the size limit of the trace: \
+             peaks of that time are not known",
+            count(completeness.records_left_out)
+        ));
+    }
     if completeness.buffered && !completeness.closed {
         lines.push("the last events of each thread: this file system allows buffered writing only".to_owned());
     }

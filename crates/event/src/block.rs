@@ -239,6 +239,48 @@ impl BlockProperties {
     }
 }
 
+/// Where an address means something: within a space and a device it names at most one live block. Driver memory on the
+/// host and on a device share a space because a driver free does not say which of them it frees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum AddressSpace {
+    /// Memory of the driver, by its first byte.
+    DriverAlloc,
+    /// Physical memory of the driver, by its handle.
+    DriverCreate,
+    /// Host memory made known to the driver.
+    HostRegister,
+    /// The caching allocator of torch_npu.
+    PytorchCaching,
+    /// The operator workspace of torch_npu.
+    PytorchWorkspace,
+    /// The MindSpore memory pool.
+    Mindspore,
+    /// The Ascend Transformer Boost workspace.
+    Atb,
+    /// Host memory of CPU tensors.
+    HostTensor,
+    /// That of a pool this version does not know.
+    Unknown,
+}
+
+impl AddressSpace {
+    /// The space of blocks of this kind.
+    pub fn of(properties: &BlockProperties) -> Self {
+        match (properties.pool, properties.interface) {
+            (Pool::Hal | Pool::HostPinned, AllocationInterface::Create) => Self::DriverCreate,
+            (Pool::HostPinned, AllocationInterface::HostRegister) => Self::HostRegister,
+            (Pool::Hal | Pool::HostPinned, _) => Self::DriverAlloc,
+            (Pool::PytorchCaching, _) => Self::PytorchCaching,
+            (Pool::PytorchWorkspace, _) => Self::PytorchWorkspace,
+            (Pool::Mindspore, _) => Self::Mindspore,
+            (Pool::Atb, _) => Self::Atb,
+            (Pool::HostTensor, _) => Self::HostTensor,
+            (Pool::Unknown, _) => Self::Unknown,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ mod module_names;
 pub mod ranges;
 mod watch;
 
-pub use block::{AllocationInterface, BlockProperties, MemoryType, PageType, Pool};
+pub use block::{AddressSpace, AllocationInterface, BlockProperties, MemoryType, PageType, Pool};
 pub use device::Device;
 pub use device_map::DeviceMap;
 pub use fact::{

@@ -92,6 +92,9 @@ unsafe extern "C" fn set_state(code: u32) -> i32 {
     if before != wanted && process::existing().is_some() {
         thread::record_now(&Fact::Recording { state: wanted });
     }
+    if before != wanted && wanted == RecordingState::Shadow {
+        state::shadow_began();
+    }
     0
 }
 

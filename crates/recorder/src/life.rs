@@ -1,6 +1,6 @@
 //! What happens when the library is loaded and when the process exits in the normal way.
 
-use msmemscope_event::{Device, Fact, SystemEvent};
+use msmemscope_event::{Device, Fact, RecordingState, SystemEvent};
 
 use crate::{clock, errno, finisher, message, process, real, settings, state, thread};
 
@@ -33,7 +33,11 @@ extern "C" fn load() {
     });
     match prepared {
         Ok(()) => {
-            state::change(settings::initial_state());
+            let initial = settings::initial_state();
+            state::change(initial);
+            if initial == RecordingState::Shadow {
+                state::shadow_began();
+            }
         }
         Err(_) => {
             state::disable();

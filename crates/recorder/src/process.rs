@@ -35,6 +35,7 @@ const LARGEST_DEFAULT_LIMIT_BYTES: u64 = 20 << 30;
 /// for which the recording is made.
 const LONGEST_CALL_NS: u64 = 10_000_000;
 const CANCELLED_AFTER_COLLISIONS: usize = 1000;
+const LONGEST_WAIT_FOR_ROOM_NS: u64 = 5_000_000_000;
 
 static NO_OWNER: AtomicU64 = AtomicU64::new(NOBODY);
 /// The word that says whose recording exists; in a page wiped on fork once there is one.
@@ -62,6 +63,10 @@ pub struct Process {
     directory: AtomicPtr<PathBuf>,
     adoption: Box<[AdoptionSlot]>,
     live: LiveChunks,
+    /// Whether a thread is about to make room in a file that has reached its limit.
+    makes_room: AtomicBool,
+    /// Whether that is not worth trying any more.
+    room_is_exhausted: AtomicBool,
 }
 
 /// Place for a chunk whose thread has ended.
@@ -182,6 +187,8 @@ impl Process {
             directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
             adoption: (0..ADOPTION_SLOTS).map(|_| AdoptionSlot::empty()).collect(),
             live: LiveChunks::new(),
+            makes_room: AtomicBool::new(false),
+            room_is_exhausted: AtomicBool::new(false),
         });
         let mut chunk = match process.fresh_chunk(process_id, clock::monotonic_ns()) {
             Ok(chunk) => chunk,
@@ -242,7 +249,36 @@ impl Process {
     }
 
     fn fresh_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, LossReason> {
-        self.trace.allocate_chunk(thread_id, monotonic_ns).map_err(|error| failed(error, self.directory()))
+        let chunk = match self.trace.allocate_chunk(thread_id, monotonic_ns) {
+            Err(ChunkError::SizeLimit) => self.chunk_at_limit(thread_id, monotonic_ns),
+            result => result,
+        };
+        chunk.map_err(|error| failed(error, self.directory()))
+    }
+
+    /// A chunk where none is left: what came and went before recording began makes room. Other threads that need one
+    /// wait for that, but not for ever: who makes room may have been cancelled.
+    fn chunk_at_limit(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
+        let asked_ns = clock::monotonic_ns();
+        while !self.room_is_exhausted.load(Ordering::Relaxed) {
+            let is_ours = !self.makes_room.swap(true, Ordering::Acquire);
+            let mut chunk = self.trace.allocate_chunk(thread_id, monotonic_ns);
+            if is_ours {
+                if chunk.is_err() {
+                    let now_ns = clock::monotonic_ns(); // Before the question when the shadow ends.
+                    let gained = self.trace.compact(&state::shadow(), now_ns);
+                    self.room_is_exhausted.store(gained == 0, Ordering::Relaxed);
+                    chunk = self.trace.allocate_chunk(thread_id, monotonic_ns);
+                }
+                self.makes_room.store(false, Ordering::Release);
+            }
+            match chunk {
+                Err(ChunkError::SizeLimit) if clock::monotonic_ns() - asked_ns > LONGEST_WAIT_FOR_ROOM_NS => break,
+                Err(ChunkError::SizeLimit) => std::thread::yield_now(),
+                result => return result,
+            }
+        }
+        self.trace.allocate_last_chunk(thread_id, monotonic_ns)
     }
 
     /// A chunk for a thread: that of a thread that has ended, else a new one.

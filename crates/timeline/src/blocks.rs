@@ -4,40 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use msmemscope_event::{AllocationInterface, BlockProperties, Device, Pool};
+use msmemscope_event::{AddressSpace, BlockProperties, Device, Pool};
 use rustc_hash::{FxBuildHasher, FxHashMap};
-
-/// Within a space and a device an address names at most one live block. Driver memory on the host
-/// and on a device share a space because a driver free does not say which of them it frees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub(crate) enum Space {
-    DriverAlloc,
-    DriverCreate,
-    HostRegister,
-    PytorchCaching,
-    PytorchWorkspace,
-    Mindspore,
-    Atb,
-    HostTensor,
-    Unknown,
-}
-
-impl Space {
-    pub(crate) fn of(properties: &BlockProperties) -> Self {
-        match (properties.pool, properties.interface) {
-            (Pool::Hal | Pool::HostPinned, AllocationInterface::Create) => Space::DriverCreate,
-            (Pool::HostPinned, AllocationInterface::HostRegister) => Space::HostRegister,
-            (Pool::Hal | Pool::HostPinned, _) => Space::DriverAlloc,
-            (Pool::PytorchCaching, _) => Space::PytorchCaching,
-            (Pool::PytorchWorkspace, _) => Space::PytorchWorkspace,
-            (Pool::Mindspore, _) => Space::Mindspore,
-            (Pool::Atb, _) => Space::Atb,
-            (Pool::HostTensor, _) => Space::HostTensor,
-            (Pool::Unknown, _) => Space::Unknown,
-        }
-    }
-}
 
 /// What a block is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -47,7 +15,7 @@ pub(crate) struct BlockKey {
 }
 
 impl BlockKey {
-    pub(crate) fn new(space: Space, device: Device, address: u64) -> Self {
+    pub(crate) fn new(space: AddressSpace, device: Device, address: u64) -> Self {
         Self { realm: realm(space, device), address }
     }
 
@@ -61,7 +29,7 @@ impl BlockKey {
     }
 }
 
-fn realm(space: Space, device: Device) -> u32 {
+fn realm(space: AddressSpace, device: Device) -> u32 {
     (space as u32) << 12 | device.code()
 }
 
@@ -151,7 +119,7 @@ impl BlockTable {
 
     /// Takes out the block that begins at an address. A device that nobody named matches any.
     #[inline]
-    pub(crate) fn take(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, Block)> {
+    pub(crate) fn take(&mut self, space: AddressSpace, device: Device, address: u64) -> Option<(BlockKey, Block)> {
         let exact = BlockKey::new(space, device, address);
         if let Some(block) = self.remove(exact) {
             return Some((exact, block));
@@ -178,7 +146,7 @@ impl BlockTable {
 
     /// The block that begins at an address. A device that nobody named matches any.
     #[inline]
-    pub(crate) fn find(&self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
+    pub(crate) fn find(&self, space: AddressSpace, device: Device, address: u64) -> Option<(BlockKey, u32)> {
         let exact = BlockKey::new(space, device, address);
         if let Some(slot) = self.slot(exact) {
             return Some((exact, slot));
@@ -187,7 +155,7 @@ impl BlockTable {
         Some((key, self.slot(key)?))
     }
 
-    fn find_on_any_device(&self, space: Space, device: Device, address: u64) -> Option<BlockKey> {
+    fn find_on_any_device(&self, space: AddressSpace, device: Device, address: u64) -> Option<BlockKey> {
         if device != Device::Unknown {
             return None;
         }
@@ -201,14 +169,19 @@ impl BlockTable {
 
     /// The block that holds an address, at its begin or inside.
     #[inline]
-    pub(crate) fn find_holding(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
+    pub(crate) fn find_holding(
+        &mut self,
+        space: AddressSpace,
+        device: Device,
+        address: u64,
+    ) -> Option<(BlockKey, u32)> {
         if let Some(found) = self.find(space, device, address) {
             return Some(found);
         }
         self.find_around(space, device, address)
     }
 
-    fn find_around(&mut self, space: Space, device: Device, address: u64) -> Option<(BlockKey, u32)> {
+    fn find_around(&mut self, space: AddressSpace, device: Device, address: u64) -> Option<(BlockKey, u32)> {
         let (by_key, slots) = (&self.by_key, &self.slots);
         let by_address = self.by_address.get_or_insert_with(|| {
             by_key.iter().map(|&slot| &slots[slot as usize]).map(|(key, block)| (*key, block.size_bytes)).collect()
@@ -227,7 +200,7 @@ impl BlockTable {
         Some((key, self.slot(key)?))
     }
 
-    fn realms_of(&self, space: Space) -> impl Iterator<Item = u32> {
+    fn realms_of(&self, space: AddressSpace) -> impl Iterator<Item = u32> {
         self.realms.iter().copied().filter(move |realm| realm >> 12 == space as u32)
     }
 
@@ -253,6 +226,7 @@ impl BlockTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use msmemscope_event::AllocationInterface;
 
     fn block(allocation_id: u64, size_bytes: u64, handle: u64) -> Block {
         Block {
@@ -271,26 +245,26 @@ mod tests {
     #[test]
     fn addresses_inside_blocks_are_found_before_and_after_changes() {
         let mut table = BlockTable::default();
-        let first = BlockKey::new(Space::Atb, Device::Npu(0), 1000);
-        let second = BlockKey::new(Space::Atb, Device::Npu(1), 5000);
+        let first = BlockKey::new(AddressSpace::Atb, Device::Npu(0), 1000);
+        let second = BlockKey::new(AddressSpace::Atb, Device::Npu(1), 5000);
         table.insert(first, block(1, 100, 0));
-        assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 1099).map(|(key, _)| key), Some(first));
-        assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 1100), None);
-        assert_eq!(table.find_holding(Space::Atb, Device::Npu(0), 999), None);
-        assert_eq!(table.find_holding(Space::Atb, Device::Npu(1), 1050), None);
-        assert_eq!(table.find_holding(Space::Mindspore, Device::Npu(0), 1050), None);
+        assert_eq!(table.find_holding(AddressSpace::Atb, Device::Npu(0), 1099).map(|(key, _)| key), Some(first));
+        assert_eq!(table.find_holding(AddressSpace::Atb, Device::Npu(0), 1100), None);
+        assert_eq!(table.find_holding(AddressSpace::Atb, Device::Npu(0), 999), None);
+        assert_eq!(table.find_holding(AddressSpace::Atb, Device::Npu(1), 1050), None);
+        assert_eq!(table.find_holding(AddressSpace::Mindspore, Device::Npu(0), 1050), None);
         table.insert(second, block(2, 10, 0));
-        assert_eq!(table.find_holding(Space::Atb, Device::Unknown, 5009).map(|(key, _)| key), Some(second));
+        assert_eq!(table.find_holding(AddressSpace::Atb, Device::Unknown, 5009).map(|(key, _)| key), Some(second));
         table.remove(second);
-        assert_eq!(table.find_holding(Space::Atb, Device::Unknown, 5009), None);
+        assert_eq!(table.find_holding(AddressSpace::Atb, Device::Unknown, 5009), None);
         assert_eq!(table.len(), 1);
     }
 
     #[test]
     fn handles_follow_the_block_that_got_them_last() {
         let mut table = BlockTable::default();
-        let first = BlockKey::new(Space::Atb, Device::Npu(0), 1000);
-        let second = BlockKey::new(Space::Atb, Device::Npu(0), 2000);
+        let first = BlockKey::new(AddressSpace::Atb, Device::Npu(0), 1000);
+        let second = BlockKey::new(AddressSpace::Atb, Device::Npu(0), 2000);
         table.insert(first, block(1, 10, 7));
         table.insert(second, block(2, 10, 7));
         assert_eq!(table.find_handle(Pool::Atb, 7), Some(second));
@@ -304,10 +278,10 @@ mod tests {
     fn driver_memory_on_host_and_device_share_a_space() {
         let device = BlockProperties::from_driver_flag(1 << 10);
         let host = BlockProperties::from_driver_flag(2 << 10);
-        assert_eq!(Space::of(&device), Space::of(&host));
+        assert_eq!(AddressSpace::of(&device), AddressSpace::of(&host));
         let registered = BlockProperties { interface: AllocationInterface::HostRegister, ..host };
-        assert_ne!(Space::of(&registered), Space::of(&host));
+        assert_ne!(AddressSpace::of(&registered), AddressSpace::of(&host));
         let created = BlockProperties { interface: AllocationInterface::Create, ..device };
-        assert_ne!(Space::of(&created), Space::of(&device));
+        assert_ne!(AddressSpace::of(&created), AddressSpace::of(&device));
     }
 }

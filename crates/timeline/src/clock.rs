@@ -75,12 +75,12 @@ mod tests {
     use msmemscope_event::Device;
 
     use super::*;
-    use crate::blocks::Space;
+    use msmemscope_event::AddressSpace;
 
     #[test]
     fn a_place_is_never_left_and_taken_at_one_time_however_coarse_the_clock() {
         let mut clock = OutputClock::new(0);
-        let key = |number| BlockKey::new(Space::Atb, Device::Npu(0), number);
+        let key = |number| BlockKey::new(AddressSpace::Atb, Device::Npu(0), number);
         for round in 0..3 {
             let ends: Vec<u64> = (0..200).map(|number| clock.block_end(10, 0, key(number))).collect();
             assert!(ends.iter().all(|&end| end < 10 + 8 * (round + 1)), "hardly later than the clock said");

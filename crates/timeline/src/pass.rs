@@ -8,12 +8,12 @@
 //! as shadow events.
 
 use msmemscope_event::{
-    BlockProperties, Device, DeviceMap, Fact, Pool, ProcessInfoKey, Record, RecordingState, StackId, StringId,
-    SystemEvent, WatchDetail,
+    AddressSpace, BlockProperties, Device, DeviceMap, Fact, Pool, ProcessInfoKey, Record, RecordingState, StackId,
+    StringId, SystemEvent, WatchDetail,
 };
 use rustc_hash::FxHashMap;
 
-use crate::blocks::{Block, BlockKey, BlockTable, Space};
+use crate::blocks::{Block, BlockKey, BlockTable};
 use crate::clock::OutputClock;
 use crate::event::{BlockEvent, CardUse, EventKind, LabelChange, TimelineEvent, WatchObservation};
 use crate::pools::PoolBook;
@@ -142,7 +142,7 @@ impl<'s> Timeline<'s> {
             }
             Fact::Free { properties, address } => {
                 let properties = self.with_physical_device(properties);
-                let found = self.blocks.take(Space::of(&properties), properties.device, address);
+                let found = self.blocks.take(AddressSpace::of(&properties), properties.device, address);
                 self.free(time, origin, properties.pool, found, sink);
             }
             Fact::FreeByHandle { properties, handle } => {
@@ -166,7 +166,7 @@ impl<'s> Timeline<'s> {
             Fact::LabelPop { level, label } => self.label(time, origin, LabelChange::Pop { level, label }, sink),
             Fact::LabelAddress { address, level, label } => {
                 // Whoever labels a part of a tensor names an address inside its block.
-                let holder = [Space::PytorchCaching, Space::Mindspore]
+                let holder = [AddressSpace::PytorchCaching, AddressSpace::Mindspore]
                     .into_iter()
                     .find_map(|space| self.blocks.find_holding(space, Device::Unknown, address));
                 let change = match holder {
@@ -338,7 +338,7 @@ impl<'s> Timeline<'s> {
             self.summary.regions_without_heap += 1;
             return;
         }
-        let key = BlockKey::new(Space::of(&properties), properties.device, address);
+        let key = BlockKey::new(AddressSpace::of(&properties), properties.device, address);
         if let Some(residual) = self.blocks.remove(key) {
             self.end_block(time, None, key, residual, true, sink);
         }
@@ -483,16 +483,16 @@ impl<'s> Timeline<'s> {
         else {
             return;
         };
-        const DEVICE_SPACES: [Space; 6] = [
-            Space::PytorchCaching,
-            Space::PytorchWorkspace,
-            Space::Mindspore,
-            Space::Atb,
-            Space::DriverAlloc,
-            Space::HostTensor,
+        const DEVICE_SPACES: [AddressSpace; 6] = [
+            AddressSpace::PytorchCaching,
+            AddressSpace::PytorchWorkspace,
+            AddressSpace::Mindspore,
+            AddressSpace::Atb,
+            AddressSpace::DriverAlloc,
+            AddressSpace::HostTensor,
         ];
         let device = self.device_map.physical(device);
-        let preferred = (framework == msmemscope_event::Framework::Atb).then_some(Space::Atb);
+        let preferred = (framework == msmemscope_event::Framework::Atb).then_some(AddressSpace::Atb);
         let key = preferred
             .into_iter()
             .chain(DEVICE_SPACES)

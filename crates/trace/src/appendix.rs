@@ -7,11 +7,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use msmemscope_event::{Fact, StackId};
-use xxhash_rust::xxh3::xxh3_64;
 
-use crate::codec::{self, CodecState};
-use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, CHUNK_MAGIC, ChunkState, FILE_HEADER_BYTES, chunk_offset};
-use crate::layout::{chunk_file_offset, file_offset};
+use crate::chunk_image::ChunkImage;
+use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, FILE_HEADER_BYTES, chunk_file_offset, file_offset};
 use crate::reader::{check_header, u32_at};
 
 /// Nobody's thread: the facts come from outside the process.
@@ -33,10 +31,9 @@ pub fn append_facts(path: &Path, facts: &[(u64, Fact<'_>)]) -> io::Result<()> {
     let in_file = u32::try_from(content_bytes / CHUNK_BYTES as u64).map_err(io::Error::other)?;
     let mut index = in_file.max(u32_at(&header, file_offset::CHUNKS_ALLOCATED));
     let mut rest = facts;
-    while let Some((first_ns, _)) = rest.first() {
-        let (mut chunk, taken) = encode_chunk(index, *first_ns, rest);
-        let checksum = xxh3_64(&chunk[CHUNK_HEADER_BYTES..]);
-        chunk[chunk_offset::CHECKSUM..][..8].copy_from_slice(&checksum.to_le_bytes());
+    while !rest.is_empty() {
+        let (chunk, taken) = chunk_of(rest);
+        let chunk = chunk.into_sealed(index, 0);
         let offset = chunk_file_offset(index);
         // The header comes last: without it a reader takes the chunk for one that was never used.
         file.set_len(offset + CHUNK_BYTES as u64)?;
@@ -48,33 +45,10 @@ pub fn append_facts(path: &Path, facts: &[(u64, Fact<'_>)]) -> io::Result<()> {
 }
 
 /// As many facts as fit into one chunk, and how many those are.
-fn encode_chunk(index: u32, base_monotonic_ns: u64, facts: &[(u64, Fact<'_>)]) -> (Vec<u8>, usize) {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut used_bytes = CHUNK_HEADER_BYTES;
-    let mut state = CodecState::new(base_monotonic_ns, NO_THREAD);
-    let mut taken = 0;
-    for (monotonic_ns, fact) in facts {
-        if CHUNK_BYTES - used_bytes < codec::largest_encoded_bytes(fact) {
-            break;
-        }
-        // SAFETY: the room was checked.
-        used_bytes += unsafe {
-            let destination = chunk.as_mut_ptr().add(used_bytes);
-            codec::encode(&mut state, *monotonic_ns, StackId::NONE, StackId::NONE, fact, destination)
-        };
-        taken += 1;
-    }
-    chunk.truncate(used_bytes);
-    let committed_bytes = (used_bytes - CHUNK_HEADER_BYTES) as u32;
-    for (offset, bytes) in [
-        (chunk_offset::INDEX, index.to_le_bytes()),
-        (chunk_offset::STATE, (ChunkState::Sealed as u32).to_le_bytes()),
-        (chunk_offset::COMMITTED_BYTES, committed_bytes.to_le_bytes()),
-        (chunk_offset::THREAD_ID, NO_THREAD.to_le_bytes()),
-        (chunk_offset::MAGIC, CHUNK_MAGIC),
-    ] {
-        chunk[offset..offset + 4].copy_from_slice(&bytes);
-    }
-    chunk[chunk_offset::BASE_MONOTONIC_NS..][..8].copy_from_slice(&base_monotonic_ns.to_le_bytes());
+fn chunk_of(facts: &[(u64, Fact<'_>)]) -> (ChunkImage, usize) {
+    let mut chunk = ChunkImage::new(NO_THREAD, facts.first().map_or(0, |(first_ns, _)| *first_ns));
+    let fits =
+        |(monotonic_ns, fact): &&(u64, Fact<'_>)| chunk.append(*monotonic_ns, StackId::NONE, StackId::NONE, fact);
+    let taken = facts.iter().take_while(fits).count();
     (chunk, taken)
 }

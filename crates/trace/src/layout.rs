@@ -8,7 +8,7 @@ pub const FILE_MAGIC: [u8; 8] = *b"MSMSCOPE";
 /// Readers refuse a file whose major version is not theirs.
 pub const VERSION_MAJOR: u16 = 1;
 /// Raised when facts or fields are added that older readers can skip.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 /// Size of the header page; the first chunk follows.
 pub const FILE_HEADER_BYTES: usize = 4096;
 /// Size of a chunk including its header.
@@ -50,6 +50,10 @@ pub mod file_offset {
     pub const CLOSED: usize = 68;
     /// Live: CLOCK_MONOTONIC nanoseconds of that end, u64.
     pub const CLOSED_MONOTONIC_NS: usize = 72;
+    /// Live: rounds of compaction completed, u32. The rounds are numbered from one.
+    pub const COMPACTIONS: usize = 80;
+    /// Live: records that compaction left out, u64.
+    pub const RECORDS_LEFT_OUT: usize = 88;
     /// Live: counters of losses by reason, 16 times u64.
     pub const LOSSES: usize = 128;
 }
@@ -73,6 +77,10 @@ pub mod chunk_offset {
     pub const THREAD_ID: usize = 24;
     /// XXH3 of the committed bytes, valid once sealed, u64.
     pub const CHECKSUM: usize = 32;
+    /// Live: the round of compaction that replaces this chunk, zero if none does, u32.
+    pub const REPLACED_IN: usize = 40;
+    /// The round of compaction that made this chunk, zero if a thread wrote it, u32.
+    pub const MADE_IN: usize = 44;
 }
 
 /// What happens to a chunk.

@@ -14,8 +14,12 @@ pub mod reader;
 pub mod writer;
 
 mod appendix;
+mod chunk_image;
+mod chunk_table;
+mod compaction;
 mod definitions;
 mod merge;
+mod passing_blocks;
 
 pub use appendix::append_facts;
 pub use definitions::{Definitions, Module, PythonCode, RecordedSettings};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use msmemscope_event::Record;
 
 use crate::codec::{self, CodecState, Decoded};
-use crate::layout::CHUNK_HEADER_BYTES;
-use crate::reader::{ChunkSummary, Source, Trace};
+use crate::layout::{CHUNK_HEADER_BYTES, chunk_offset};
+use crate::reader::{ChunkSummary, Source, Trace, u32_at, u64_at};
 
 /// Position of a record in the order of all records.
 type Key = (u64, u8, u32, u32, u32);
@@ -36,9 +36,17 @@ struct OpenChunk {
 
 impl OpenChunk {
     fn new(source: &Source, summary: &ChunkSummary) -> Self {
-        let offset = summary.file_offset + CHUNK_HEADER_BYTES as u64;
-        // A file that shrank since the first pass simply has fewer records.
-        let bytes = source.read(offset, summary.usable_bytes).unwrap_or_default();
+        // A file that shrank since the first pass, or whose process has used the chunk for something else since, simply
+        // has fewer records.
+        let mut bytes = source.read(summary.file_offset, CHUNK_HEADER_BYTES + summary.usable_bytes).unwrap_or_default();
+        if bytes.len() < CHUNK_HEADER_BYTES
+            || u64_at(&bytes, chunk_offset::BASE_MONOTONIC_NS) != summary.base_monotonic_ns
+            || u32_at(&bytes, chunk_offset::THREAD_ID) != summary.thread_id
+        {
+            bytes.clear();
+        } else {
+            bytes.drain(..CHUNK_HEADER_BYTES);
+        }
         let head = Place { state: CodecState::new(summary.base_monotonic_ns, summary.thread_id), offset: 0 };
         let mut chunk = Self { index: summary.index, bytes, head, record_number: 0, sorted: None };
         if !summary.is_orderly {

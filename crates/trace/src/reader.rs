@@ -136,6 +136,10 @@ pub struct Completeness {
     pub closed: bool,
     /// Whether the recorder could only make the weaker promise of buffered writing.
     pub buffered: bool,
+    /// How often the recorder made room by leaving out what came and went before recording began.
+    pub compactions: u32,
+    /// Records left out that way.
+    pub records_left_out: u64,
 }
 
 impl Completeness {
@@ -233,7 +237,7 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from(u16_at(bytes, offset)) | u32::from(u16_at(bytes, offset + 2)) << 16
 }
 
-fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     u64::from(u32_at(bytes, offset)) | u64::from(u32_at(bytes, offset + 4)) << 32
 }
 
@@ -307,6 +311,8 @@ impl Trace {
                 losses,
                 closed,
                 buffered: u32_at(&header, file_offset::FLAGS) & layout::FLAG_BUFFERED != 0,
+                compactions: u32_at(&header, file_offset::COMPACTIONS),
+                records_left_out: u64_at(&header, file_offset::RECORDS_LEFT_OUT),
                 ..Completeness::default()
             },
             process_id: u32_at(&header, file_offset::PROCESS_ID),
@@ -361,6 +367,12 @@ impl Trace {
         let plausible = magic == layout::CHUNK_MAGIC && committed_bytes <= chunk_bytes - CHUNK_HEADER_BYTES;
         if !plausible {
             damage.push(Damage::ChunkHeaderDamaged { chunk: index });
+            return;
+        }
+        // A round of compaction counts when it is complete: then its chunks do, and those it replaces do not any more.
+        let compactions = self.completeness.compactions;
+        let replaced_in = u32_at(bytes, chunk_offset::REPLACED_IN);
+        if u32_at(bytes, chunk_offset::MADE_IN) > compactions || (1..=compactions).contains(&replaced_in) {
             return;
         }
         let available = &bytes[CHUNK_HEADER_BYTES..];

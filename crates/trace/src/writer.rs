@@ -14,8 +14,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use msmemscope_event::{Fact, LossReason, StackId};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::chunk_table::ChunkTable;
 use crate::codec::{self, CodecState};
+use crate::compaction::LARGEST_RESULT;
 use crate::layout::{self, CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkState, FILE_HEADER_BYTES, chunk_offset, file_offset};
+
+/// One of so many chunks is kept back for compaction, which needs room for the new chunks before the old ones go.
+const RESERVED_SHARE: u32 = 4;
 
 /// What the header says about the process.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +55,7 @@ pub struct TraceFile {
     largest_chunk_count: u32,
     /// Chunks somebody has asked for; the header only counts those that exist.
     next_chunk: AtomicU32,
+    table: ChunkTable,
 }
 
 // SAFETY: the header mapping is only touched through atomics after creation and lives as long as the process.
@@ -70,7 +76,7 @@ fn last_errno() -> i32 {
 }
 
 /// An open descriptor that is closed on drop.
-struct Descriptor(i32);
+pub(crate) struct Descriptor(i32);
 
 impl Descriptor {
     fn open(path: &CStr, flags: i32) -> Result<Self, i32> {
@@ -80,7 +86,7 @@ impl Descriptor {
     }
 
     /// Makes sure the blocks behind a range exist.
-    fn reserve(&self, offset: u64, length: usize) -> Result<(), i32> {
+    pub(crate) fn reserve(&self, offset: u64, length: usize) -> Result<(), i32> {
         if offset + length as u64 > file_size_limit_bytes() {
             return Err(libc::EFBIG); // Trying would raise SIGXFSZ.
         }
@@ -108,7 +114,7 @@ impl Descriptor {
         Ok(())
     }
 
-    fn write_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), i32> {
+    pub(crate) fn write_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), i32> {
         while !bytes.is_empty() {
             // SAFETY: the slice is valid for its length.
             let written = unsafe { libc::pwrite(self.0, bytes.as_ptr().cast(), bytes.len(), offset as i64) };
@@ -119,6 +125,24 @@ impl Descriptor {
                 written => {
                     bytes = &bytes[written as usize..];
                     offset += written as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the buffer; a file that ends before is an error.
+    pub(crate) fn read_at(&self, mut bytes: &mut [u8], mut offset: u64) -> Result<(), i32> {
+        while !bytes.is_empty() {
+            // SAFETY: the slice is valid for its length.
+            let read = unsafe { libc::pread(self.0, bytes.as_mut_ptr().cast(), bytes.len(), offset as i64) };
+            match read {
+                -1 if last_errno() == libc::EINTR => continue,
+                -1 => return Err(last_errno()),
+                0 => return Err(libc::EIO),
+                read => {
+                    bytes = &mut bytes[read as usize..];
+                    offset += read as u64;
                 }
             }
         }
@@ -212,7 +236,8 @@ impl TraceFile {
         let room_bytes = limit_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
         let largest_chunk_count = u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1);
         let path = AtomicPtr::new(Box::into_raw(Box::new(path)));
-        let file = Self { path, header, buffered, largest_chunk_count, next_chunk: AtomicU32::new(0) };
+        let table = ChunkTable::new(largest_chunk_count, |length| map_anonymous(length).ok());
+        let file = Self { path, header, buffered, largest_chunk_count, next_chunk: AtomicU32::new(0), table };
         file.write_header_if_buffered(&descriptor)?;
         Ok(file)
     }
@@ -242,12 +267,12 @@ impl TraceFile {
         self.buffered
     }
 
-    fn header_u32(&self, offset: usize) -> &AtomicU32 {
+    pub(crate) fn header_u32(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: the header page is mapped for the life of the process and the offset is aligned.
         unsafe { &*self.header.add(offset).cast::<AtomicU32>() }
     }
 
-    fn header_u64(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn header_u64(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as above.
         unsafe { &*self.header.add(offset).cast::<AtomicU64>() }
     }
@@ -269,7 +294,7 @@ impl TraceFile {
         self.header_u64(file_offset::CLOSED_MONOTONIC_NS).store(monotonic_ns, Ordering::Relaxed);
         self.header_u32(file_offset::CLOSED).store(1, Ordering::Release);
         if self.buffered
-            && let Ok(descriptor) = Descriptor::open(self.path(), libc::O_RDWR)
+            && let Ok(descriptor) = self.open()
         {
             let _ = self.write_header_if_buffered(&descriptor);
         }
@@ -283,16 +308,65 @@ impl TraceFile {
         descriptor.write_at(unsafe { std::slice::from_raw_parts(self.header, FILE_HEADER_BYTES) }, 0)
     }
 
-    /// Hands out a fresh chunk for a thread.
+    pub(crate) fn open(&self) -> Result<Descriptor, i32> {
+        Descriptor::open(self.path(), libc::O_RDWR)
+    }
+
+    pub(crate) fn table(&self) -> &ChunkTable {
+        &self.table
+    }
+
+    /// Whether chunks can be replaced while the process runs: it must know them, and have room for the new ones.
+    pub(crate) fn can_compact(&self) -> bool {
+        !self.buffered && self.table.is_usable() && self.reserved_chunk_count() > 0
+    }
+
+    /// Chunks kept back for compaction.
+    fn reserved_chunk_count(&self) -> u32 {
+        (self.largest_chunk_count / RESERVED_SHARE).min(LARGEST_RESULT)
+    }
+
+    /// Chunks that anybody has asked for so far.
+    pub(crate) fn chunks_handed_out(&self) -> u32 {
+        self.next_chunk.load(Ordering::Relaxed)
+    }
+
+    /// The place of a chunk that nobody uses, if more than so many are left.
+    fn claim_index(&self, kept_back: u32) -> Option<u32> {
+        let largest = self.largest_chunk_count;
+        if self.table.vacant_count().saturating_add(largest.saturating_sub(self.chunks_handed_out())) <= kept_back {
+            return None;
+        }
+        let claim = |count| (count < largest).then_some(count + 1);
+        let fresh = || self.next_chunk.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).ok();
+        self.table.take_vacant().or_else(fresh)
+    }
+
+    /// As [`TraceFile::claim_index`], whatever is left.
+    pub(crate) fn claim_any_index(&self) -> Option<u32> {
+        self.claim_index(0)
+    }
+
+    /// Tells readers that the file has this chunk.
+    pub(crate) fn note_handed_out(&self, index: u32) {
+        self.header_u32(file_offset::CHUNKS_ALLOCATED).fetch_max(index + 1, Ordering::Relaxed);
+    }
+
+    /// Hands out a fresh chunk for a thread, as long as there are more than compaction needs.
     pub fn allocate_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
-        let index = self
-            .next_chunk
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                (count < self.largest_chunk_count).then_some(count + 1)
-            })
-            .map_err(|_| ChunkError::SizeLimit)?;
+        let index = self.claim_index(self.reserved_chunk_count()).ok_or(ChunkError::SizeLimit)?;
+        self.open_chunk(index, thread_id, monotonic_ns)
+    }
+
+    /// Hands out a fresh chunk for a thread from those kept back for compaction, when it cannot help any more.
+    pub fn allocate_last_chunk(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
+        let index = self.claim_any_index().ok_or(ChunkError::SizeLimit)?;
+        self.open_chunk(index, thread_id, monotonic_ns)
+    }
+
+    fn open_chunk(&self, index: u32, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
         let offset = layout::chunk_file_offset(index);
-        let descriptor = Descriptor::open(self.path(), libc::O_RDWR).map_err(ChunkError::System)?;
+        let descriptor = self.open().map_err(ChunkError::System)?;
         descriptor.reserve(offset, CHUNK_BYTES).map_err(ChunkError::System)?;
         let base = if self.buffered { map_anonymous(CHUNK_BYTES) } else { descriptor.map(offset, CHUNK_BYTES) };
         let base = base.map_err(ChunkError::System)?;
@@ -304,7 +378,8 @@ impl TraceFile {
             store(base, chunk_offset::THREAD_ID, &thread_id.to_le_bytes());
             store(base, chunk_offset::MAGIC, &layout::CHUNK_MAGIC);
         }
-        self.header_u32(file_offset::CHUNKS_ALLOCATED).fetch_max(index + 1, Ordering::Relaxed);
+        self.table.opened(index, monotonic_ns);
+        self.note_handed_out(index);
         Ok(Chunk { base, used_bytes: CHUNK_HEADER_BYTES, state: CodecState::new(monotonic_ns, thread_id) })
     }
 
@@ -320,6 +395,8 @@ impl TraceFile {
         if self.buffered {
             let _ = self.flush_chunk(&chunk);
         }
+        let index = chunk.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed);
+        self.table.sealed(index, chunk.last_monotonic_ns());
         // SAFETY: the mapping is ours and no longer used.
         unsafe { libc::munmap(chunk.base.cast(), CHUNK_BYTES) };
     }
@@ -335,7 +412,7 @@ impl TraceFile {
         if !self.buffered {
             return Ok(());
         }
-        let descriptor = Descriptor::open(self.path(), libc::O_RDWR)?;
+        let descriptor = self.open()?;
         let used_bytes =
             CHUNK_HEADER_BYTES + view.live_u32(chunk_offset::COMMITTED_BYTES).load(Ordering::Acquire) as usize;
         // SAFETY: the chunk is mapped; what is committed does not change any more, and a header that

@@ -8,7 +8,7 @@ use msmemscope_trace::Trace;
 use crate::support::{Lab, lost, run};
 use crate::truth;
 
-const STRESS: &str = include_str!("../programs/stress.c");
+pub const STRESS: &str = include_str!("../programs/stress.c");
 
 /// Runs the stress program and compares; returns how many events it had.
 fn compare(threads: u32, operations: u32, seed: u32) -> usize {
@@ -79,7 +79,7 @@ fn replay(trace: &Trace) {
 }
 
 /// A free does not know whether the driver's block was on the host.
-fn driver_pool(pool: Pool, interface: AllocationInterface) -> Pool {
+pub fn driver_pool(pool: Pool, interface: AllocationInterface) -> Pool {
     match interface {
         AllocationInterface::Alloc | AllocationInterface::Create => Pool::Hal,
         _ => pool,

@@ -8,7 +8,7 @@ use standin_truth::{Entry, TruthError};
 use crate::support::Lab;
 use crate::truth;
 
-const KILL: &str = include_str!("../programs/kill.c");
+pub const KILL: &str = include_str!("../programs/kill.c");
 const MOMENTS: u32 = 25;
 
 /// Ends the program at random moments. A call in flight may be in the log, in the trace, in both or
@@ -46,15 +46,13 @@ fn end_at_random_moments(threads: u32, how: &str) {
                 events += common;
             }
         }
-        let _ = std::fs::remove_dir_all(&lab.output);
-        std::fs::remove_dir_all(&lab.log).expect("a log can be removed");
-        std::fs::create_dir(&lab.log).expect("a directory");
+        lab.clear();
     }
     assert!(events > 1000, "only {events} events");
 }
 
 /// The log of the device; empty if the process ended while it was just being made.
-fn logged(lab: &Lab) -> Vec<Entry> {
+pub fn logged(lab: &Lab) -> Vec<Entry> {
     match standin_truth::read_directory(&lab.log) {
         Ok(entries) => entries,
         Err(TruthError::NotALog(_)) => Vec::new(),

@@ -2,6 +2,7 @@
 //!
 //! They need `make standin` and a release build of the recorder and the thin libraries.
 
+mod compaction;
 mod exact;
 mod failures;
 mod guest;

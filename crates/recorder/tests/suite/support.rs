@@ -150,6 +150,13 @@ impl Lab {
         said
     }
 
+    /// Forgets the recordings and the log.
+    pub fn clear(&self) {
+        let _ = std::fs::remove_dir_all(&self.output);
+        std::fs::remove_dir_all(&self.log).expect("a log can be removed");
+        std::fs::create_dir(&self.log).expect("a directory");
+    }
+
     /// All recordings, ordered by their directory.
     pub fn traces(&self) -> Vec<Trace> {
         self.directories().iter().map(|path| open(path)).collect()

@@ -1,0 +1,262 @@
+//! Makes room in a file that has reached its limit: chunks full of blocks that came and went before recording began
+//! are replaced by few that hold what is still alive.
+//!
+//! A round is invisible until it is complete. New chunks carry its number, the chunks they replace are marked with it,
+//! and only then the header counts it: a reader leaves out chunks made in a round that is not counted and chunks
+//! replaced in one that is. Whatever kills the process in between, every record is in the file exactly once.
+//!
+//! It runs in the thread that found no room, a bounded number of chunks at a time; other threads go on writing.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use msmemscope_event::{Fact, Record, StackId, StringId};
+
+use crate::chunk_image::ChunkImage;
+use crate::chunk_table::{ChunkNote, ChunkUse};
+use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, chunk_file_offset, chunk_offset, file_offset};
+use crate::passing_blocks::{ReadChunk, records_of_passing_blocks};
+use crate::reader::{u32_at, u64_at};
+use crate::writer::{Descriptor, TraceFile};
+
+/// Chunks filled by threads that a round takes on at least, and at most.
+const SMALLEST_ROUND: usize = 32;
+const LARGEST_ROUND: usize = 128;
+/// Chunks that a round makes at most; more would be read again and again.
+pub(crate) const LARGEST_RESULT: u32 = 128;
+/// A round must free at least this share of the chunks it takes on, or it is not worth its time.
+const SMALLEST_GAIN: usize = 4;
+
+impl TraceFile {
+    /// Replaces old chunks by fewer ones. `interval` is a time in which only what is alive at its end matters; it may
+    /// reach into the future. Returns how many chunks can be handed out again; zero if it is not worth it.
+    ///
+    /// Only one thread at a time may be in here.
+    pub fn compact(&self, interval: &Range<u64>, now_ns: u64) -> u32 {
+        if !self.can_compact() {
+            return 0;
+        }
+        let Ok(descriptor) = self.open() else { return 0 };
+        let round = Round::choose(self, interval, now_ns);
+        if round.filled.is_empty() {
+            return 0;
+        }
+        self.carry_out(&round, &descriptor).unwrap_or(0)
+    }
+
+    fn carry_out(&self, round: &Round, descriptor: &Descriptor) -> Result<u32, i32> {
+        let chunks = round.read(descriptor)?;
+        let replaced: Vec<u32> = chunks.iter().filter(|chunk| chunk.is_replaced).map(|chunk| chunk.index).collect();
+        let superfluous = records_of_passing_blocks(&chunks, &round.interval).ok_or(libc::ENOMEM)?;
+        let (images, records_left_out) = rewrite(&chunks, &superfluous, &round.interval);
+        let gain = replaced.len().saturating_sub(images.len());
+        if gain == 0 || gain < replaced.len() / SMALLEST_GAIN || images.len() > LARGEST_RESULT as usize {
+            return Ok(0);
+        }
+        let number = self.header_u32(file_offset::COMPACTIONS).load(Ordering::Relaxed) + 1;
+        let Some(made) = self.write_images(images, number, descriptor) else { return Ok(0) };
+        for &index in &replaced {
+            descriptor.write_at(&number.to_le_bytes(), header_field(index, chunk_offset::REPLACED_IN))?;
+        }
+        self.header_u64(file_offset::RECORDS_LEFT_OUT).fetch_add(records_left_out, Ordering::Relaxed);
+        self.header_u32(file_offset::COMPACTIONS).store(number, Ordering::Release);
+        for (index, begin_ns) in made.into_iter().zip(round.begin_ns..) {
+            self.table().compacted(index, begin_ns, round.interval.end); // In order, for the next round.
+        }
+        for &index in &replaced {
+            // In this order, so that a reader sees a replaced chunk, an empty one, or none.
+            for field in [chunk_offset::COMMITTED_BYTES, chunk_offset::MAGIC, chunk_offset::REPLACED_IN] {
+                descriptor.write_at(&[0; 4], header_field(index, field))?;
+            }
+            descriptor.write_at(&[0; 4], header_field(index, chunk_offset::MADE_IN))?;
+            self.table().vacated(index);
+        }
+        Ok(gain as u32)
+    }
+
+    /// Writes the new chunks. Those of a round that is given up remain unseen; their places can be used again.
+    fn write_images(&self, images: Vec<ChunkImage>, number: u32, descriptor: &Descriptor) -> Option<Vec<u32>> {
+        let mut made = Vec::new();
+        let mut is_written = true;
+        for image in images {
+            let Some(index) = self.claim_any_index() else {
+                is_written = false;
+                break;
+            };
+            made.push(index);
+            let bytes = image.into_sealed(index, number);
+            let offset = chunk_file_offset(index);
+            let written = descriptor
+                .reserve(offset, CHUNK_BYTES)
+                .and_then(|()| descriptor.write_at(&bytes[CHUNK_HEADER_BYTES..], offset + CHUNK_HEADER_BYTES as u64))
+                .and_then(|()| descriptor.write_at(&bytes[..CHUNK_HEADER_BYTES], offset));
+            if written.is_err() {
+                is_written = false;
+                break;
+            }
+            self.note_handed_out(index);
+        }
+        if is_written {
+            return Some(made);
+        }
+        for index in made {
+            if descriptor.write_at(&[0; CHUNK_HEADER_BYTES], chunk_file_offset(index)).is_ok() {
+                self.table().vacated(index);
+            }
+        }
+        None
+    }
+}
+
+fn header_field(index: u32, offset: usize) -> u64 {
+    chunk_file_offset(index) + offset as u64
+}
+
+/// What one round works on.
+struct Round {
+    /// Every allocation in this time is in one of the chunks.
+    interval: Range<u64>,
+    begin_ns: u64,
+    /// To be replaced if they end within the interval.
+    filled: Vec<ChunkNote>,
+    /// Only looked at.
+    others: Vec<ChunkNote>,
+}
+
+impl Round {
+    fn choose(file: &TraceFile, interval: &Range<u64>, now_ns: u64) -> Self {
+        let notes: Vec<ChunkNote> = file.table().notes(file.chunks_handed_out()).collect();
+        let (mut compacted, mut filled, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for note in notes {
+            let begins_inside = note.begin_ns >= interval.start;
+            match note.usage {
+                ChunkUse::Compacted if begins_inside => compacted.push(note),
+                ChunkUse::Sealed if begins_inside => filled.push(note),
+                ChunkUse::Sealed if note.end_ns >= interval.start => others.push(note),
+                ChunkUse::Open => others.push(note),
+                _ => {}
+            }
+        }
+        compacted.sort_unstable_by_key(|note| note.begin_ns);
+        filled.sort_unstable_by_key(|note| note.begin_ns);
+        // Threads fill their chunks side by side: those that end before the next begins must be among these.
+        let size = (SMALLEST_ROUND + 2 * others.len() + compacted.len()).min(LARGEST_ROUND);
+        let next_begin_ns = filled.get(size).map_or(now_ns, |next| next.begin_ns);
+        filled.truncate(size);
+        compacted.append(&mut filled);
+        Self {
+            interval: interval.start..interval.end.min(next_begin_ns),
+            begin_ns: compacted.iter().map(|note| note.begin_ns).min().unwrap_or(interval.start),
+            filled: compacted,
+            others,
+        }
+    }
+
+    /// Reads the chunks; those still being written come last: what the others mention is in them by then.
+    fn read(&self, descriptor: &Descriptor) -> Result<Vec<ReadChunk>, i32> {
+        let mut chunks = Vec::new();
+        for note in &self.filled {
+            let mut chunk = read_chunk(descriptor, note.index)?;
+            let mut latest_ns = 0;
+            let is_sound = chunk.for_each_record(|_, record| latest_ns = latest_ns.max(record.monotonic_ns));
+            chunk.is_replaced = is_sound && latest_ns < self.interval.end;
+            chunks.push(chunk);
+        }
+        for note in &self.others {
+            chunks.push(read_chunk(descriptor, note.index)?);
+        }
+        Ok(chunks)
+    }
+}
+
+fn read_chunk(descriptor: &Descriptor, index: u32) -> Result<ReadChunk, i32> {
+    let mut header = [0; CHUNK_HEADER_BYTES];
+    descriptor.read_at(&mut header, chunk_file_offset(index))?;
+    let committed_bytes = u32_at(&header, chunk_offset::COMMITTED_BYTES) as usize;
+    let payload_bytes = committed_bytes.min(CHUNK_BYTES - CHUNK_HEADER_BYTES);
+    let mut payload = Vec::new();
+    payload.try_reserve_exact(payload_bytes).map_err(|_| libc::ENOMEM)?;
+    payload.resize(payload_bytes, 0);
+    descriptor.read_at(&mut payload, chunk_file_offset(index) + CHUNK_HEADER_BYTES as u64)?;
+    Ok(ReadChunk {
+        index,
+        base_monotonic_ns: u64_at(&header, chunk_offset::BASE_MONOTONIC_NS),
+        thread_id: u32_at(&header, chunk_offset::THREAD_ID),
+        payload,
+        is_replaced: false,
+    })
+}
+
+/// New chunks with what is to be kept of those that are replaced, and how many records are not.
+fn rewrite(chunks: &[ReadChunk], superfluous: &[Vec<u32>], interval: &Range<u64>) -> (Vec<ChunkImage>, u64) {
+    let unused_labels = unused_regions(chunks, superfluous, interval);
+    let mut images: Vec<ChunkImage> = Vec::new();
+    let mut left_out = 0;
+    for ((position, chunk), numbers) in (0u32..).zip(chunks).zip(superfluous) {
+        if !chunk.is_replaced {
+            continue;
+        }
+        let mut numbers = numbers.iter().copied().peekable();
+        chunk.for_each_record(|number, record| {
+            let is_superfluous = numbers.next_if_eq(&number).is_some();
+            let is_unused_label = unused_labels.binary_search(&(position, number)).is_ok();
+            if is_superfluous || is_unused_label {
+                left_out += 1;
+            } else if !matches!(record.fact, Fact::Thread { .. }) {
+                add(&mut images, record);
+            }
+        });
+    }
+    (images, left_out)
+}
+
+fn add(images: &mut Vec<ChunkImage>, record: &Record<'_>) {
+    if let Some(image) = images.last_mut()
+        && append(image, record)
+    {
+        return;
+    }
+    let mut image = ChunkImage::new(record.thread_id, record.monotonic_ns);
+    append(&mut image, record);
+    images.push(image);
+}
+
+fn append(image: &mut ChunkImage, record: &Record<'_>) -> bool {
+    let thread = Fact::Thread { thread_id: record.thread_id };
+    let is_known = image.thread_id() == record.thread_id
+        || image.append(record.monotonic_ns, StackId::NONE, StackId::NONE, &thread);
+    is_known && image.append(record.monotonic_ns, record.native_stack, record.python_stack, &record.fact)
+}
+
+/// Begins and ends of labelled regions in which a thread did nothing that is kept; sorted.
+fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], interval: &Range<u64>) -> Vec<(u32, u32)> {
+    // What each thread did last, if that is to enter a region; the regions around it are below.
+    let mut entered: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
+    let mut labels: HashMap<(u32, u32), (u32, StringId)> = HashMap::new();
+    let mut unused = Vec::new();
+    for ((position, chunk), numbers) in (0u32..).zip(chunks).zip(superfluous) {
+        let mut numbers = numbers.iter().copied().peekable();
+        chunk.for_each_record(|number, record| {
+            let place = (position, number);
+            let thread = entered.entry(record.thread_id).or_default();
+            match record.fact {
+                _ if numbers.next_if_eq(&number).is_some() => {}
+                Fact::Thread { .. } => {}
+                Fact::LabelPush { level, label } if chunk.is_replaced && interval.contains(&record.monotonic_ns) => {
+                    labels.insert(place, (level, label));
+                    thread.push(place);
+                }
+                Fact::LabelPop { level, label } => match thread.pop() {
+                    Some(begin) if chunk.is_replaced && labels[&begin] == (level, label) => {
+                        unused.extend([begin, place]);
+                    }
+                    _ => thread.clear(),
+                },
+                _ => thread.clear(),
+            }
+        });
+    }
+    unused.sort_unstable();
+    unused
+}
