@@ -21,7 +21,7 @@ use crate::reader::{u32_at, u64_at};
 use crate::writer::{Descriptor, TraceFile};
 
 /// Chunks filled by threads that a round takes on at least, and at most.
-const SMALLEST_ROUND: usize = 32;
+const SMALLEST_ROUND: usize = 16;
 const LARGEST_ROUND: usize = 128;
 /// Chunks that a round makes at most; more would be read again and again.
 pub(crate) const LARGEST_RESULT: u32 = 128;
@@ -158,9 +158,13 @@ impl Round {
         let mut chunks = Vec::new();
         for note in &self.filled {
             let mut chunk = read_chunk(descriptor, note.index)?;
-            let mut latest_ns = 0;
-            let is_sound = chunk.for_each_record(|_, record| latest_ns = latest_ns.max(record.monotonic_ns));
+            let (mut latest_ns, mut has_regions) = (0, false);
+            let is_sound = chunk.for_each_record(|_, record| {
+                latest_ns = latest_ns.max(record.monotonic_ns);
+                has_regions |= matches!(record.fact, Fact::LabelPush { .. });
+            });
             chunk.is_replaced = is_sound && latest_ns < self.interval.end;
+            chunk.has_regions = has_regions;
             chunks.push(chunk);
         }
         for note in &self.others {
@@ -185,6 +189,7 @@ fn read_chunk(descriptor: &Descriptor, index: u32) -> Result<ReadChunk, i32> {
         thread_id: u32_at(&header, chunk_offset::THREAD_ID),
         payload,
         is_replaced: false,
+        has_regions: false,
     })
 }
 
@@ -231,6 +236,9 @@ fn append(image: &mut ChunkImage, record: &Record<'_>) -> bool {
 
 /// Begins and ends of labelled regions in which a thread did nothing that is kept; sorted.
 fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], interval: &Range<u64>) -> Vec<(u32, u32)> {
+    if !chunks.iter().any(|chunk| chunk.has_regions) {
+        return Vec::new();
+    }
     // What each thread did last, if that is to enter a region; the regions around it are below.
     let mut entered: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
     let mut labels: HashMap<(u32, u32), (u32, StringId)> = HashMap::new();

@@ -27,6 +27,8 @@ pub(crate) struct ReadChunk {
     pub(crate) payload: Vec<u8>,
     /// Whether it is about to be replaced, or only looked at.
     pub(crate) is_replaced: bool,
+    /// Whether labelled regions begin in it, if it is about to be replaced.
+    pub(crate) has_regions: bool,
 }
 
 impl ReadChunk {
@@ -170,9 +172,7 @@ fn steps_in(chunks: &[ReadChunk], interval: &Range<u64>) -> Option<Vec<Step>> {
             }
         });
     }
-    steps.sort_unstable_by_key(|step| {
-        (step.monotonic_ns, step.change != Change::End, step.place.chunk, step.place.record)
-    });
+    steps.sort_by_key(|step| (step.monotonic_ns, step.change != Change::End));
     has_memory.then_some(steps)
 }
 
