@@ -172,6 +172,31 @@ def test_labels_of_tensors(tmp_path):
     assert "Unsupported tensor type: Tensor" in run.stdout
 
 
+def test_scopes_share_files_whatever_is_analysed(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+        import torch
+        import torch_npu
+        import msmemscope
+
+        model = torch.nn.Linear(64, 64).npu()
+        for analysis in ("leaks", "leaks,inefficient", "inefficient,decompose"):
+            msmemscope.config(analysis=analysis, data_format="csv,db", output="out")
+            for _ in range(2):
+                msmemscope.start()
+                model(torch.randn(32, 64).npu()).sum().backward()
+                msmemscope.step()
+                msmemscope.stop()
+        """,
+    )
+    assert len(run.files("memscope_dump_*.csv")) == len(run.files("memscope_dump_*.db")) == 1
+    assert len(run.rows("SYSTEM", "STEP")) == 6
+    mallocs = run.rows("MALLOC", "PTA")
+    assert all("owner" in row.attributes for row in mallocs)
+    assert any("inefficient_type" in row.attributes for row in mallocs)
+
+
 def test_documented_samples(tmp_path):
     run = run_program(
         tmp_path / "run",

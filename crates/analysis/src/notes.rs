@@ -12,7 +12,6 @@ use crate::out_of_memory::{Failure, ListedBlock};
 pub struct Notes {
     /// By allocation id: one byte each, because very many blocks may be used inefficiently.
     inefficiency: Vec<InefficiencyKinds>,
-    inefficient_blocks: usize,
     /// What was alive at a failure, by its time and thread.
     alive_at_failures: FxHashMap<(u64, u32), Vec<TimelineEvent>>,
 }
@@ -23,7 +22,6 @@ impl Notes {
         if self.inefficiency.len() <= index {
             self.inefficiency.resize(index + 1, InefficiencyKinds::default());
         }
-        self.inefficient_blocks += usize::from(self.inefficiency[index].is_empty());
         self.inefficiency[index] = kinds;
     }
 
@@ -57,15 +55,5 @@ impl Notes {
     /// Events that list what was alive when this allocation failed.
     pub fn alive_at_failure(&self, timestamp_ns: u64, thread_id: u32) -> &[TimelineEvent] {
         self.alive_at_failures.get(&(timestamp_ns, thread_id)).map_or(&[], |events| events)
-    }
-
-    /// Blocks with a note.
-    pub fn len(&self) -> usize {
-        self.inefficient_blocks
-    }
-
-    /// Whether no block has one.
-    pub fn is_empty(&self) -> bool {
-        self.inefficient_blocks == 0
     }
 }

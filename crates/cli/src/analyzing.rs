@@ -99,6 +99,8 @@ pub struct FoundNotes {
     pub owners: Option<Owners>,
     /// Inefficient use, and what was alive when memory ran out.
     pub notes: Notes,
+    /// Whether inefficient use was asked for.
+    pub inefficient: bool,
     /// Blocks listed per failure if failures were asked for.
     pub failure_blocks: Option<u16>,
 }
@@ -120,7 +122,10 @@ impl BlockNotes for FoundNotes {
     }
 
     fn fingerprint(&self) -> String {
-        format!("{}:{}:{:?}", self.owners.is_some(), self.notes.len(), self.failure_blocks)
+        let mut words = Vec::new();
+        words.extend(self.inefficient.then(|| "inefficient".to_owned()));
+        words.extend(self.failure_blocks.map(|blocks| format!("failures={blocks}")));
+        words.join(" ")
     }
 }
 

@@ -45,7 +45,9 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
             questions.owners_of_all = questions.owners.is_some();
             let mut answers = analyzing::ask(&process, &questions);
             let owners = answers.block_owners.take();
-            let found = FoundNotes { owners, notes: std::mem::take(&mut answers.notes), failure_blocks };
+            let notes = std::mem::take(&mut answers.notes);
+            let inefficient = questions.inefficient.is_some();
+            let found = FoundNotes { owners, notes, inefficient, failure_blocks };
             options.notes = Some(&found);
             (Some(answers), write_files(&recording.path, trace, &options)?)
         }

@@ -3,15 +3,14 @@
 //! Finishing can be repeated. A hidden manifest beside the trace says what was written:
 //!
 //! * The process had ended and nothing else is asked for now: nothing to do.
-//! * The process was still running then, the options are the same and nobody touched the files: they
-//!   are replaced by longer ones under the same names.
+//! * The process was still running then, has at most added to its settings since and nobody touched the
+//!   files: they are replaced by longer ones under the same names.
 //! * Otherwise: new files with a new timestamp. Files of others are never overwritten.
 //!
 //! Files get their names only when all of them are complete, so a killed finisher leaves nothing that
 //! looks finished; the next one removes its remains and goes on under the same names. A lock on the trace keeps finishers apart.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -104,24 +103,38 @@ impl Default for FinishOptions<'_> {
 }
 
 impl FinishOptions<'_> {
-    /// One line that changes whenever the files would say something else. Changes of the process's own settings only
-    /// add to it.
+    /// One line that changes whenever the files would say something else about the same records.
     fn fingerprint(&self) -> String {
-        let mut line = format!(
-            "{} {:?} {:?} owners={} notes={} stacks={}",
-            self.prefix,
-            self.formats,
-            self.timeline.steps,
-            self.owners,
-            self.notes.map(|notes| notes.fingerprint()).unwrap_or_default(),
-            self.stack_formatter.is_some()
-        );
+        let additions = [
+            self.owners.then(|| "owners".to_owned()),
+            self.stack_formatter.is_some().then(|| "stacks".to_owned()),
+            self.notes.map(|notes| notes.fingerprint()),
+        ];
+        let additions: Vec<String> = additions.into_iter().flatten().collect();
         let mut filters: Vec<_> = self.timeline.filters().collect();
         filters.dedup();
-        for EventFilter { devices, kinds } in filters {
-            let _ = write!(line, " {devices:?} {kinds:?}");
+        let filters: Vec<String> =
+            filters.iter().map(|EventFilter { devices, kinds }| format!("{devices:?} {kinds:?}")).collect();
+        let kept = format!("{} {:?} {:?}", self.prefix, self.formats, self.timeline.steps);
+        [kept, additions.join(" "), filters.join(" ")].join(FINGERPRINT_SEPARATOR)
+    }
+}
+
+/// Between what never changes, the additions and the filters in a fingerprint.
+const FINGERPRINT_SEPARATOR: &str = " | ";
+
+/// Whether `now` may continue what a finisher with the fingerprint `earlier` wrote: a process may only add to its
+/// settings while it runs, be it things that rows say or filters of later scopes.
+fn continues(earlier: &str, now: &str) -> bool {
+    let parts = |fingerprint| -> Vec<&str> { str::split(fingerprint, FINGERPRINT_SEPARATOR).collect() };
+    match (&parts(earlier)[..], &parts(now)[..]) {
+        ([earlier_kept, earlier_additions, earlier_filters], [kept, additions, filters]) => {
+            let is_still_there = |addition| additions.split_whitespace().any(|word| word == addition);
+            earlier_kept == kept
+                && earlier_additions.split_whitespace().all(is_still_there)
+                && filters.starts_with(earlier_filters)
         }
-        line
+        _ => false,
     }
 }
 
@@ -250,7 +263,7 @@ pub fn finish_opened(
     }
     let manifest = Manifest::read(directory);
     let fingerprint = options.fingerprint();
-    let earlier = manifest.as_ref().filter(|manifest| fingerprint.starts_with(&manifest.options));
+    let earlier = manifest.as_ref().filter(|manifest| continues(&manifest.options, &fingerprint));
     let same = earlier.filter(|manifest| manifest.options == fingerprint);
     if let Some(manifest) = same.filter(|manifest| is_up_to_date(manifest, directory, trace, &settings)) {
         return Ok(already_complete(directory, manifest, trace, &settings, notes, progress));

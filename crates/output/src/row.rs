@@ -43,7 +43,8 @@ pub trait BlockNotes: Sync {
         &[]
     }
 
-    /// A word that differs whenever rows would say something else.
+    /// A word for each thing that rows say besides the owner. They name questions, not answers: those change while a
+    /// process goes on.
     fn fingerprint(&self) -> String {
         String::new()
     }

@@ -146,6 +146,22 @@ fn a_running_process_is_continued_under_the_same_names() {
 }
 
 #[test]
+fn a_running_process_may_add_to_what_its_rows_say_but_take_nothing_away() {
+    let mut recording = Recording::new();
+    recording.record(20, Fact::Allocation { properties: caching(0), address: 0x10, size_bytes: 100 });
+    let running = || TimelineSettings { process_ended: false, ..TimelineSettings::default() };
+    let first = recording.finish(&FinishOptions { timeline: running(), ..at(1_700_000_000) });
+    recording.record(30, Fact::Allocation { properties: caching(0), address: 0x20, size_bytes: 100 });
+    let second = recording.finish(&FinishOptions { timeline: running(), owners: true, ..at(1_700_000_100) });
+    assert_eq!((second.outcome, &second.files[0].path), (FinishOutcome::Continued, &first.files[0].path));
+    assert!(recording.csv_lines(Device::Npu(0)).iter().all(|line| line.contains("owner:PTA")));
+    recording.close(60);
+    let third = recording.finish(&at(1_700_000_200));
+    assert_eq!(third.outcome, FinishOutcome::Written, "the owners are asked for no longer");
+    assert!(second.files[0].path.exists() && second.files[0].path != third.files[0].path);
+}
+
+#[test]
 fn what_has_moved_to_a_device_is_no_longer_beside_it() {
     let mut recording = Recording::new();
     recording.record(10, Fact::Recording { state: RecordingState::On });
