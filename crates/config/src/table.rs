@@ -235,8 +235,9 @@ pub const OPTIONS: &[OptionSpec] = &[
         python_keys: &["max_trace_size"],
         group: Group::Collection,
         summary: "Limit of the recorded data, in bytes or with a unit such as \
-                  MiB or GiB. When it is reached recording stops with a message \
-                  and the program goes on.",
+                  MiB or GiB. When it is reached, what came and went before the \
+                  start of a deferred recording makes room; then recording stops \
+                  with a message and the program goes on.",
         allowed: "a size from 1MiB up, in bytes or with a unit (KiB, MiB, GiB, TiB)",
         default: "10% of the free disk space, at most 20GiB",
         example: "8GiB",
