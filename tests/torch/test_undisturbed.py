@@ -1,6 +1,7 @@
 """Jobs that have dispatch modes, subclasses of tensors or compiled modules of their own run as without us."""
 
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,43 @@ def test_a_mode_of_the_job_in_which_the_device_is_first_used(tmp_path):
     counted, total = run.stdout.splitlines()[0].split()
     assert counted == total == ("0" if IS_OLD else "128"), "PyTorch 2.5 does not count products"
     assert accesses(run, "matmul.default", "mm.default") == ["READ", "READ", "WRITE"] * 2
+
+
+MODES_THAT_LIST = """
+    import sys
+    import torch, torch_npu
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Operators(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            print("operator", func)
+            return func(*args, **(kwargs or {}))
+
+    class Functions(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            print("function", getattr(func, "__name__", func))
+            return func(*args, **(kwargs or {}))
+
+    with Operators(), Functions():
+        if "api" in sys.argv:
+            import msmemscope
+            msmemscope.config(output="out")
+            msmemscope.start()
+        tensor = torch.ones(10, device="npu")
+        tensor * 2
+"""
+
+
+def test_modes_of_the_job_see_only_what_the_job_does(tmp_path):
+    alone = run_program(tmp_path / "alone", MODES_THAT_LIST)
+    recorded = run_program(tmp_path / "recorded", MODES_THAT_LIST, mode="cli")
+    started = run_program(
+        tmp_path / "started", f"import sys; sys.argv.append('api')\n{textwrap.dedent(MODES_THAT_LIST)}"
+    )
+    assert "operator aten.mul.Tensor" in alone.stdout
+    assert recorded.stdout == alone.stdout
+    assert started.stdout == alone.stdout
 
 
 def test_our_mode_goes_when_the_recording_ends_elsewhere(tmp_path):
