@@ -15,7 +15,8 @@ def _synchronise() -> None:
     """Starts the collectors, but not while torch_npu holds the lock of its own initialisation.
 
     The recorder asks for this import as soon as the runtime is up, which is in the middle of that
-    initialisation: anything that asks for the device then would wait for itself.
+    initialisation: anything that asks for the device then would wait for itself. If CPU tensors are
+    wanted it asks earlier, in the middle of PyTorch's own import.
     """
     npu = sys.modules.get("torch_npu.npu")
     lock = getattr(npu, "_initialization_lock", None)

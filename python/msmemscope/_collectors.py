@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import _import_hook, _internal, _messages
+from . import _host_tensors, _import_hook, _internal, _messages
 from ._snapshot import observe_out_of_memory
 from ._tracer import tracer
 from ._watcher import watcher
@@ -24,7 +24,9 @@ def synchronise() -> None:
         _follow_torch_npu()
     if not (wants_operators or wants_accesses or owners or host or watch) and "msmemscope._torch" not in sys.modules:
         return
-    if "torch" not in sys.modules:
+    if not _import_hook.is_imported("torch"):
+        if host and "torch" in sys.modules:
+            _host_tensors.watch(is_complete=False)  # its libraries may be there already
         _import_hook.when_imported("torch", synchronise)
         return
     try:
@@ -39,7 +41,7 @@ def synchronise() -> None:
 
 def _follow_torch_npu() -> None:
     """Its lack of memory is observed whatever is recorded; when it comes later, it brings operators too."""
-    if "torch_npu" in sys.modules:
+    if _import_hook.is_imported("torch_npu"):
         observe_out_of_memory()
     else:
         _import_hook.when_imported("torch_npu", synchronise)

@@ -62,12 +62,39 @@ def _imported(name: str) -> None:
 _finder = _Finder()
 
 
+class _WatchedSpec(importlib.machinery.ModuleSpec):
+    """The description of a module whose import is under way; the import system notes in it when that ends."""
+
+    @property
+    def _initializing(self) -> bool:
+        return bool(self.__dict__.get("_initializing", False))
+
+    @_initializing.setter
+    def _initializing(self, is_under_way: bool) -> None:
+        self.__dict__["_initializing"] = is_under_way
+        if not is_under_way:
+            self.__class__ = importlib.machinery.ModuleSpec  # type: ignore[assignment]
+            if self.name in sys.modules:  # it is taken away again if the import failed
+                _imported(self.name)
+
+
+def _is_under_way(name: str) -> bool:
+    """Whether a module that is there already is still being executed."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+def is_imported(name: str) -> bool:
+    """Whether a module is there, complete."""
+    return name in sys.modules and not _is_under_way(name)
+
+
 def when_imported(name: str, callback: Callable[[], None]) -> None:
     """Call ``callback`` after the module ``name`` has been imported; at once if it has been.
 
-    The same callback for the same module is called once.
+    While its import is under way, that is when it ends. The same callback for the same module is called once.
     """
-    if name in sys.modules:
+    if is_imported(name):
         callback()
         return
     with _lock:
@@ -76,6 +103,13 @@ def when_imported(name: str, callback: Callable[[], None]) -> None:
             callbacks.append(callback)
         if _finder not in sys.meta_path:
             sys.meta_path.insert(0, _finder)
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        if type(spec) is importlib.machinery.ModuleSpec:
+            spec.__class__ = _WatchedSpec
+    if is_imported(name):  # another thread has ended its import meanwhile
+        if type(spec) is _WatchedSpec:
+            spec.__class__ = importlib.machinery.ModuleSpec  # type: ignore[assignment]
+        _imported(name)
 
 
 def forget(name: str, callback: Callable[[], None]) -> None:

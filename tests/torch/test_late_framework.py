@@ -88,3 +88,62 @@ def test_operators_of_the_host_alone(tmp_path, import_npu):
     assert "torch._ops.aten.add.Tensor" in names, "of the main thread"
     assert "torch._ops.aten.mul.Tensor" in names
     assert len({row["Device Id"] for row in rows}) == 1
+
+
+@pytest.mark.parametrize("autoload", ["0", "1"])
+def test_tensors_of_the_host_from_the_command_line(tmp_path, autoload):
+    run = run_program(
+        tmp_path / "run",
+        """
+    import sys
+    import torch
+    first = torch.ones(1 << 20)
+    rest = [torch.zeros(1 << 18) for _ in range(4)]
+    del first
+    print(type(torch.__spec__).__name__, "msmemscope" in vars(sys.modules["__main__"]))
+    """,
+        mode="cli",
+        options=("--device=cpu", "--events=alloc,free,launch"),
+        environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
+    )
+    assert run.stdout.split() == ["ModuleSpec", "False"]
+    sizes = [int(row.attributes["size"]) for row in run.rows("MALLOC", "HOST")]
+    assert sizes.count(4 << 20) == 1 and sizes.count(1 << 20) == 4, run.stderr
+    names = [row["Name"] for row in run.rows("OP_LAUNCH", "ATEN_START")]
+    assert names.count("torch._ops.aten.zeros.default") == 4, "operators are seen from the first on"
+
+
+def test_tensors_of_the_host_with_an_import_on_another_thread(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+    import threading
+    def work():
+        import torch
+        print(int(torch.ones(1 << 20).sum()))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    """,
+        mode="cli",
+        options=("--device=cpu",),
+    )
+    assert run.stdout.split() == [str(1 << 20)]
+    assert [row for row in run.rows("MALLOC", "HOST") if row.attributes["size"] == str(4 << 20)], run.stderr
+
+
+def test_tensors_of_the_host_from_before_the_first_use_of_the_device(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+    import torch, torch_npu
+    early = torch.ones(3 << 20, dtype=torch.uint8)
+    there = torch.ones(5 << 20, dtype=torch.uint8, device="npu")
+    late = torch.ones(7 << 20, dtype=torch.uint8)
+    """,
+        mode="cli",
+        options=("--device=npu,cpu",),
+    )
+    sizes = [int(row.attributes["size"]) for row in run.rows("MALLOC", "HOST")]
+    assert (sizes.count(3 << 20), sizes.count(7 << 20)) == (1, 1), run.stderr
+    assert run.rows("MALLOC", "PTA")

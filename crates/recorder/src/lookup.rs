@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::import_tables::Redirection;
 use crate::real::{self, RealFunction};
-use crate::{acl, elf, hal};
+use crate::{acl, elf, hal, python_half};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -124,7 +124,11 @@ unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char) -> Dlsym {
         return real;
     }
     // SAFETY: `dlsym` is passed C strings.
-    let Some(hook) = hook_for(unsafe { CStr::from_ptr(name) }) else { return real };
+    let name = unsafe { CStr::from_ptr(name) };
+    let Some(hook) = hook_for(name) else {
+        python_half::note_lookup(name);
+        return real;
+    };
     if handle == libc::RTLD_NEXT && hook.real.address().is_some() { real } else { answer }
 }
 

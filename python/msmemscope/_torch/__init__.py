@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from .. import _internal, _messages
+from .. import _host_tensors
 from . import autograd, optimizer, parameters, watching
 from . import launches as observer
 from .operators import operators
-
-_sees_host_tensors = False
 
 
 def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: bool) -> None:
     """Bring all collectors in line with what is wanted."""
     if host:
-        _watch_host_tensors()
+        _host_tensors.watch(is_complete=True)
     is_observed = observer.follow(launches)
     operators.follow(
         launches=launches and not is_observed, accesses=accesses, host=host, watching=watching.follow(watch)
@@ -21,12 +19,3 @@ def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: b
     autograd.follow(launches or accesses or owners)
     optimizer.follow(owners)
     parameters.follow(owners)
-
-
-def _watch_host_tensors() -> None:
-    """Put the allocator's wrappers in place, also in libraries loaded since the last time."""
-    global _sees_host_tensors
-    if _internal.watch_host_tensors() > 0:
-        _sees_host_tensors = True
-    elif not _sees_host_tensors:
-        _messages.warn_once("CPU tensors are not seen: this PyTorch keeps its allocator to itself")
