@@ -43,8 +43,20 @@ pub struct RuleResult {
     pub verdict: String,
 }
 
-/// Checks the answers about all processes of a recording.
-pub fn check(answers: &[Answers], rules: &Rules) -> Vec<RuleResult> {
+/// Checks the answers about all processes of a recording. Every rule needs all events: if some are
+/// missing, as `lost` says line by line, none can be checked, and so none is kept.
+pub fn check(answers: &[Answers], rules: &Rules, lost: &[String]) -> Vec<RuleResult> {
+    let mut results = check_recorded(answers, rules);
+    if !lost.is_empty() {
+        for result in &mut results {
+            result.passed = false;
+            result.verdict = format!("cannot be checked: {}; recorded: {}", lost.join(", "), result.verdict);
+        }
+    }
+    results
+}
+
+fn check_recorded(answers: &[Answers], rules: &Rules) -> Vec<RuleResult> {
     let mut results = Vec::new();
     if let Some(limit) = rules.maximum_peak_bytes {
         let pools = answers.iter().flat_map(|answers| {

@@ -9,12 +9,14 @@ use msmemscope_analysis::inefficient::InefficientSettings;
 use msmemscope_analysis::marks::MarkSettings;
 use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, text};
 use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
-use msmemscope_import::{Imported, Recording, open_several};
+use msmemscope_import::{Imported, Recording, SkipReason, open_several};
 use msmemscope_output::BlockNotes;
-use msmemscope_timeline::TimelineEvent;
+use msmemscope_timeline::{FactSource, TimelineEvent};
+use msmemscope_trace::Completeness;
 
 use crate::colour;
 use crate::progress::Bar;
+use crate::summary::{lost_events, missing};
 use crate::terminal::Terminal;
 use crate::{Outcome, print};
 
@@ -148,17 +150,40 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     if wants_annotation {
         annotate_files(&paths, &imported, &row_notes)?;
     }
+    let all_missing: Vec<Vec<String>> = imported
+        .recordings
+        .iter()
+        .zip(&all_answers)
+        .map(|(recording, answers)| {
+            completeness(recording).map_or(Vec::new(), |known| missing(known, &answers.summary))
+        })
+        .collect();
     if invocation.has_flag("json") {
-        return print_json(&serde_json::json!({ "processes": all_answers }));
+        let with_missing = |(answers, missing): (&Answers, &Vec<String>)| {
+            let mut value = serde_json::json!(answers);
+            value["missing"] = serde_json::json!(missing);
+            value
+        };
+        let processes: Vec<serde_json::Value> = all_answers.iter().zip(&all_missing).map(with_missing).collect();
+        return print_json(&serde_json::json!({ "processes": processes }));
     }
     let mut report = String::new();
-    for answers in &all_answers {
+    for (answers, missing) in all_answers.iter().zip(&all_missing) {
         let asked_for_failures = invocation.change.analysis.is_some_and(|set| set.contains(AnalysisSet::OOM));
         report.push_str(&heading(answers, all_answers.len()));
+        missing.iter().for_each(|line| report.push_str(&format!("Missing: {line}\n")));
         report.push_str(&render(answers, asked_for_failures));
         report.push('\n');
     }
     print_report(&report)
+}
+
+/// How complete a recording of our own is. Rows of dump files do not say.
+fn completeness(recording: &Recording) -> Option<&Completeness> {
+    match recording {
+        Recording::Trace { trace, .. } => Some(trace.completeness()),
+        Recording::Process(_) => None,
+    }
 }
 
 fn heading(answers: &Answers, processes: usize) -> String {
@@ -284,10 +309,11 @@ pub fn check_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let imported = open_all(&paths, terminal)?;
     let questions = rules.questions();
     let answers: Vec<Answers> = imported.recordings.iter().map(|recording| ask(recording, &questions)).collect();
-    let results = check(&answers, &rules);
+    let lost = lost_of_all(&imported);
+    let results = check(&answers, &rules, &lost);
     let status = if results.iter().all(|result| result.passed) { 0 } else { RULE_BROKEN };
     if invocation.has_flag("json") {
-        print_json(&serde_json::json!({ "passed": status == 0, "rules": results }))?;
+        print_json(&serde_json::json!({ "passed": status == 0, "rules": results, "missing": lost }))?;
         return Ok(status);
     }
     let mut report = String::new();
@@ -297,6 +323,19 @@ pub fn check_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     }
     print_report(&report)?;
     Ok(status)
+}
+
+/// Events that are missing from an input, and from which process. Rows of events that nobody knows say
+/// nothing about memory.
+fn lost_of_all(imported: &Imported) -> Vec<String> {
+    let report = &imported.report;
+    let rows = report.notice().filter(|_| report.rows_skipped() > report.skipped(SkipReason::UnknownEvent));
+    let of_recording = |recording: &Recording| {
+        let process = recording.process_id();
+        let lines = completeness(recording).map_or(Vec::new(), lost_events);
+        lines.into_iter().map(move |line| format!("{line} (process {process})"))
+    };
+    imported.recordings.iter().flat_map(of_recording).chain(rows).collect()
 }
 
 fn print_report(text: &str) -> Outcome {

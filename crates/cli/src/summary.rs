@@ -250,18 +250,8 @@ fn totals(reports: &[ProcessReport]) -> Vec<PoolSummary> {
 
 /// Everything that is not in the results, one line each.
 pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
-    let mut lines = Vec::new();
-    for &(reason, number) in &completeness.losses {
-        if number > 0 {
-            lines.push(format!("{} {}", count(number), LossReason::describe(reason)));
-        }
-    }
-    if !completeness.damage.is_empty() {
-        lines.push(format!(
-            "{} places of the trace cannot be read (see 'info')",
-            count(completeness.damage.len() as u64)
-        ));
-    }
+    let mut lines = lost_events(completeness);
+    lines.extend(losses(completeness, |reason| !reason.loses_events()));
     if completeness.records_left_out > 0 {
         lines.push(format!(
             "{} records of blocks that came and went before recording began, left out at the size limit of the trace: \
@@ -269,13 +259,31 @@ pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
             count(completeness.records_left_out)
         ));
     }
-    if completeness.buffered && !completeness.closed {
-        lines.push("the last events of each thread: this file system allows buffered writing only".to_owned());
-    }
     if summary.unknown_free_count() > 0 {
         lines.push(format!("{} frees of blocks allocated before recording began", count(summary.unknown_free_count())));
     }
     lines
+}
+
+/// Of what is missing, that which leaves numbers in doubt: whole events, as opposed to details of events.
+pub fn lost_events(completeness: &Completeness) -> Vec<String> {
+    let mut lines: Vec<String> = losses(completeness, LossReason::loses_events).collect();
+    if !completeness.damage.is_empty() {
+        lines.push(format!(
+            "{} places of the trace cannot be read (see 'info')",
+            count(completeness.damage.len() as u64)
+        ));
+    }
+    if completeness.buffered && !completeness.closed {
+        lines.push("the last events of each thread: this file system allows buffered writing only".to_owned());
+    }
+    lines
+}
+
+/// What the recorder itself counted, for some of the reasons.
+fn losses(completeness: &Completeness, is_meant: impl Fn(LossReason) -> bool) -> impl Iterator<Item = String> {
+    let meant = completeness.losses.iter().filter(move |(reason, number)| *number > 0 && is_meant(*reason));
+    meant.map(|&(reason, number)| format!("{} {}", count(number), reason.describe()))
 }
 
 /// A text on one line, cut in the middle so that begin and end stay readable. Chinese characters take

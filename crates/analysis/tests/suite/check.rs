@@ -6,7 +6,7 @@ use crate::support::Dump;
 
 fn verdicts(dump: &Dump, rules: Rules) -> Vec<(bool, String)> {
     let answers = [dump.ask(&rules.questions())];
-    check(&answers, &rules).into_iter().map(|result| (result.passed, result.verdict)).collect()
+    check(&answers, &rules, &[]).into_iter().map(|result| (result.passed, result.verdict)).collect()
 }
 
 fn leaking(steps: u64) -> Dump {
@@ -50,4 +50,20 @@ fn inefficiency_needs_accesses() {
     dump.begin("b").access("READ", "b", 0x1000).end("b").begin("c").malloc("PTA", 0x2000, 100).end("c");
     dump.free("PTA", 0x1000);
     assert_eq!(verdicts(&dump, rules), [(false, "inefficient use costs 50.0 % of a peak, limit 5.0 %".to_owned())]);
+}
+
+#[test]
+fn without_all_events_no_rule_is_kept() {
+    let rules = Rules {
+        maximum_peak_bytes: Some(1 << 40),
+        maximum_leaked_bytes: Some(1 << 40),
+        maximum_inefficient_share: Some(1.0),
+    };
+    let answers = [leaking(6).ask(&rules.questions())];
+    let lost = ["19,225 events lost: disk full (process 7)".to_owned(), "1 rows skipped".to_owned()];
+    let results = check(&answers, &rules, &lost);
+    assert_eq!(results.len(), 3);
+    let begin = "cannot be checked: 19,225 events lost: disk full (process 7), 1 rows skipped; recorded: ";
+    assert!(results.iter().all(|result| !result.passed && result.verdict.starts_with(begin)), "{results:?}");
+    assert!(results[0].verdict.contains("recorded: peak 6.00 MiB"), "{results:?}");
 }

@@ -77,6 +77,22 @@ fn one_process_is_shown_with_its_pools() {
 }
 
 #[test]
+fn details_and_what_was_before_recording_began_are_no_lost_events() {
+    let completeness = Completeness {
+        losses: vec![(LossReason::StackCut, 5), (LossReason::TextCut, 1), (LossReason::StackMissing, 2)],
+        records_left_out: 7,
+        closed: true,
+        buffered: true,
+        ..Completeness::default()
+    };
+    let summary = Summary { unknown_frees: vec![(Pool::Hal, 3)], ..Summary::default() };
+    assert_eq!(missing(&completeness, &summary).len(), 5);
+    assert_eq!(lost_events(&completeness), [""; 0]);
+    let completeness = Completeness { closed: false, ..completeness };
+    assert_eq!(lost_events(&completeness).len(), 1, "what was buffered when the process ended is gone");
+}
+
+#[test]
 fn many_processes_are_shown_as_a_table_with_totals() {
     let processes: Vec<ProcessReport> = (0..25)
         .map(|rank| {

@@ -102,6 +102,71 @@ fn checks_say_what_broke_and_exit_with_one() {
     assert_eq!((results["passed"].as_bool(), results["rules"][0]["rule"].as_str()), (Some(false), Some("no-leaks")));
 }
 
+/// Checks generous limits, and what `analyze` says is missing.
+fn checked(bench: &Bench, path: &std::path::Path) -> (Option<i32>, String, Vec<String>) {
+    let rules = ["--max-peak=1TiB", "--max-leaks=1TiB"];
+    let mut command = bench.msmemscope(["check"]);
+    command.arg(path).args(rules);
+    let checked = run(command);
+    let mut command = bench.msmemscope(["check", "--json"]);
+    command.arg(path).args(rules);
+    let results: Value = serde_json::from_str(&stdout(&run(command))).expect("JSON");
+    assert_eq!(results["passed"].as_bool(), Some(checked.status.success()), "{results}");
+    let analyzed = run(bench.msmemscope(["analyze".as_ref(), path.as_os_str()]));
+    let analyzed = stdout(&analyzed);
+    let missing = analyzed.lines().filter_map(|line| line.strip_prefix("Missing: ")).map(str::to_owned).collect();
+    let json = run(bench.msmemscope(["analyze".as_ref(), path.as_os_str(), "--json".as_ref()]));
+    let json: Value = serde_json::from_str(&stdout(&json)).expect("JSON");
+    assert_eq!(json["processes"][0]["missing"], serde_json::json!(missing));
+    (checked.status.code(), stdout(&checked), missing)
+}
+
+#[test]
+fn what_was_lost_is_told_and_no_check_passes_without_it() {
+    let bench = Bench::new();
+    assert_success(&bench.record(&["--max-trace-size=1MiB"], "init device:0 loop:100000 alloc:1048576 fini"));
+    let (status, text, missing) = checked(&bench, &bench.output());
+    assert_eq!(status, Some(1), "{text}");
+    assert!(missing.len() == 1 && missing[0].ends_with("events lost: trace size limit reached"), "{missing:?}");
+    let process = bench.recording().process_id();
+    for rule in ["max-peak", "no-leaks"] {
+        let line = format!("FAILED  {rule}: cannot be checked: {} (process {process}); recorded: ", missing[0]);
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+#[test]
+fn cut_recordings_and_files_fail_checks() {
+    let bench = Bench::new();
+    assert_success(&bench.record(&[], &leaking()));
+    let recorded = bench.recording();
+    assert_eq!(checked(&bench, &recorded.0).0, Some(0));
+    let trace = std::fs::read(recorded.0.join("recording.trace")).expect("a trace");
+    std::fs::create_dir(bench.path("cut")).expect("a directory");
+    // The header and the begin of the first chunk.
+    std::fs::write(bench.path("cut/recording.trace"), &trace[..4096 + 200]).expect("a file");
+    let (status, text, missing) = checked(&bench, &bench.path("cut"));
+    assert_eq!(status, Some(1), "{text}");
+    assert!(missing.iter().any(|line| line.contains("places of the trace cannot be read")), "{missing:?}");
+    assert!(text.contains("cannot be checked: "), "{text}");
+
+    let table = std::fs::read_to_string(&recorded.tables("csv")["0"]).expect("a table");
+    let last_row = table.trim_end().rfind('\n').expect("rows");
+    std::fs::write(bench.path("memscope_dump_1.csv"), &table[..last_row + 10]).expect("a file");
+    let (status, text, _) = checked(&bench, &bench.path("memscope_dump_1.csv"));
+    assert_eq!(status, Some(1), "{text}");
+    assert!(text.contains("cannot be checked: 1 rows skipped"), "{text}");
+}
+
+#[test]
+fn lost_details_fail_no_check() {
+    let bench = Bench::new();
+    assert_success(&bench.record(&["--call-stack=c:1"], &leaking()));
+    let (status, text, missing) = checked(&bench, &bench.output());
+    assert_eq!(status, Some(0), "{text}");
+    assert!(missing.iter().any(|line| line.contains("outer ends of stacks")), "{missing:?}");
+}
+
 #[test]
 fn marks_frame_a_search_for_leaks() {
     let bench = Bench::new();
