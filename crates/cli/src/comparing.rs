@@ -36,6 +36,12 @@ pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], wanted: Wanted
         [base, other] => [Some(u64::from(base)), Some(u64::from(other))],
         _ => return Err("--steps: a comparison takes one or two steps".to_owned()),
     };
+    if let ([Some(base), Some(other)], true) = (steps, inputs[0] == inputs[1])
+        && base == other
+    {
+        let problem = format!("step {base} would be compared with itself; give two steps or two recordings");
+        return Err(format!("--steps: {problem}"));
+    }
     let mut names = SharedNames::default();
     let mut side = |index: usize| {
         let imported = open_all(&inputs[index..=index], terminal)?;

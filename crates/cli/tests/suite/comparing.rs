@@ -84,6 +84,7 @@ fn the_older_spelling_takes_the_same_options() {
 fn what_cannot_be_compared_is_one_line_with_status_two() {
     let bench = Bench::new();
     let pytorch = dump(&bench, "memscope_dump_1.csv", "PTA", Some("a"));
+    let other = dump(&bench, "memscope_dump_4.csv", "PTA", Some("a"));
     let mindspore = dump(&bench, "memscope_dump_2.csv", "MINDSPORE", Some("a"));
     let empty = dump(&bench, "memscope_dump_3.csv", "PTA", None);
     let text = bench.home.path().join("notes.txt");
@@ -103,6 +104,9 @@ fn what_cannot_be_compared_is_one_line_with_status_two() {
         (&["compare", &pytorch, &empty], "the other input has no operators"),
         (&["compare", &empty, &pytorch], "the base input has no operators"),
         (&["compare", "--steps=1,2", &pytorch], "in step 1"),
+        (&["compare", "--steps=1", &pytorch], "--steps: step 1 would be compared with itself"),
+        (&["compare", "--steps=2,2", &pytorch], "--steps: step 2 would be compared with itself"),
+        (&["compare", "--steps=1", &pytorch, &other], "in step 1"),
         (&["compare", "--level=kernel", &pytorch, &pytorch], "no kernel launches; try --level=op"),
         (&["compare", "--level=0,1", &pytorch, &pytorch], "--level"),
         (&["compare", "--steps=1,2,3", &pytorch], "--steps"),
