@@ -30,6 +30,8 @@ use crate::small_map::SmallMap;
 const FIRST_STEP: u64 = 2;
 /// Candidates from so many steps make a leak.
 pub const LEAK_STEPS: usize = 3;
+/// So many steps can show a leak: step 1 never counts, the last one only closes the others.
+const ENOUGH_STEPS: u64 = LEAK_STEPS as u64 + 2;
 /// Blocks listed per group; all are counted.
 const LISTED_BLOCKS: usize = 1000;
 /// Step ends remembered per pool; later ones replace every second one.
@@ -104,10 +106,9 @@ pub struct PoolGrowth {
 }
 
 impl PoolGrowth {
-    /// Average growth per step from the end of the second step to the end of the last.
+    /// Average growth per step from the first step end that is remembered to the last.
     pub fn bytes_per_step(&self) -> Option<f64> {
-        let settled = self.step_ends.get(1..)?;
-        let (first, last) = (settled.first()?, settled.last()?);
+        let (first, last) = (self.step_ends.first()?, self.step_ends.last()?);
         let steps = last.device_step.checked_sub(first.device_step).filter(|&steps| steps > 0)?;
         Some((last.used_bytes as f64 - first.used_bytes as f64) / steps as f64)
     }
@@ -125,11 +126,23 @@ pub enum DriverVerdict {
     NotKnown,
 }
 
+/// A device whose own steps are too few to tell a leak from a block retained once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FewSteps {
+    /// The device.
+    #[serde(serialize_with = "device_text")]
+    pub device: Device,
+    /// Its steps that have ended.
+    pub ended: u64,
+}
+
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeakReport {
-    /// Steps of the device that has most of them.
+    /// Steps of the process, of all devices together.
     pub steps: u64,
+    /// Devices with memory and too few of these steps, in order.
+    pub few_steps: Vec<FewSteps>,
     /// Groups that grow, the largest first.
     pub leaks: Vec<LeakGroup>,
     /// Groups that do not, the largest first.
@@ -150,8 +163,7 @@ impl LeakReport {
 
     /// Whether there are too few steps to tell a leak from a block retained once.
     pub fn too_few_steps(&self) -> bool {
-        // Step 1 never counts, the last one only closes the others.
-        self.steps < LEAK_STEPS as u64 + 2
+        self.steps < ENOUGH_STEPS || !self.few_steps.is_empty()
     }
 }
 
@@ -244,9 +256,8 @@ impl Leaks {
             .fold(0, u64::saturating_add)
     }
 
-    /// What was found.
-    pub fn finish(self, situation: &Situation, names: &dyn Names) -> LeakReport {
-        let steps = situation.most_steps();
+    /// What was found in so many steps.
+    pub fn finish(self, steps: u64, situation: &Situation, names: &dyn Names) -> LeakReport {
         let mut candidates: Vec<&LiveBlock> =
             situation.live_blocks().filter(|block| self.is_candidate(block, situation)).collect();
         // Frees inside a step that never ended belong to its work.
@@ -275,6 +286,14 @@ impl Leaks {
             let groups = group(&alive, &FxHashSet::default(), situation, names);
             after_finalize = groups.into_iter().map(|(_, group)| group).collect();
         }
+        let mut few_steps: Vec<FewSteps> = self
+            .growth
+            .iter()
+            .map(|((device, _), _)| FewSteps { device: *device, ended: situation.steps(*device).ended })
+            .filter(|few| few.ended < ENOUGH_STEPS)
+            .collect();
+        few_steps.sort_unstable_by_key(|few| few.device);
+        few_steps.dedup();
         let mut growth: Vec<PoolGrowth> = self
             .growth
             .into_entries()
@@ -282,7 +301,7 @@ impl Leaks {
             .map(|((device, pool), state)| PoolGrowth { device, pool, step_ends: state.step_ends })
             .collect();
         growth.sort_by_key(|growth| (growth.device, growth.pool));
-        LeakReport { steps, leaks, retained_once, after_finalize, driver, growth }
+        LeakReport { steps, few_steps, leaks, retained_once, after_finalize, driver, growth }
     }
 }
 

@@ -224,7 +224,7 @@ impl<'a> Pass<'a> {
         let names = self.names;
         let situation = &self.situation;
         let mut notes = Notes::default();
-        let leaks = self.leaks.filter(|_| questions.leaks).map(|leaks| leaks.finish(situation, names));
+        let leaks = self.leaks.filter(|_| questions.leaks).map(|leaks| leaks.finish(summary.steps, situation, names));
         let inefficient = self.inefficient.map(|inefficient| inefficient.finish(situation, names, &mut notes));
         let out_of_memory = self.out_of_memory.map(OutOfMemory::finish);
         for failure in out_of_memory.iter().flat_map(|report| &report.details) {

@@ -111,6 +111,8 @@ pub struct Situation {
     owners: OwnerFollower,
     operators: SmallMap<u32, Vec<OpenOperator>>,
     steps: SmallMap<Device, DeviceSteps>,
+    /// Steps begun and ended by ranges before the job had chosen a device. They are steps of every device.
+    steps_without_device: (u64, u64),
     /// Ranges that are steps, with their device.
     step_ranges: FxHashMap<u64, (Device, u64)>,
     kernels: SmallMap<Device, u64>,
@@ -160,13 +162,6 @@ impl Situation {
     pub fn steps(&self, device: Device) -> DeviceSteps {
         let own = self.steps.get(device);
         own.or_else(|| self.steps.get(Device::Unknown)).copied().unwrap_or_default()
-    }
-
-    /// Steps of the device that has seen the most.
-    pub fn most_steps(&self) -> u64 {
-        let own =
-            self.steps.iter().filter(|(device, _)| **device != Device::Unknown).map(|(_, steps)| steps.begun).max();
-        own.unwrap_or_else(|| self.steps(Device::Unknown).begun)
     }
 
     /// How many labels of users came to nothing so far.
@@ -287,7 +282,13 @@ impl Situation {
 
     fn other(&mut self, event: &TimelineEvent) -> Option<StepChange> {
         match &event.kind {
-            EventKind::RangeBegin { range_id, message, .. } if message.as_bytes() == STEP_RANGE_MESSAGE => {
+            EventKind::RangeBegin { range_id, message, .. }
+                if message.as_bytes() == STEP_RANGE_MESSAGE && !self.steps(Device::Unknown).by_api =>
+            {
+                if self.steps.get(event.device).is_none() {
+                    let (begun, ended) = self.steps_without_device;
+                    *self.steps.entry(event.device) = DeviceSteps { begun, ended, ..DeviceSteps::default() };
+                }
                 let steps = self.steps.entry(event.device);
                 // A nested range carries the number of the step that is open already.
                 if steps.is_open || event.step == 0 || event.step == steps.number {
@@ -298,6 +299,8 @@ impl Situation {
                 if event.device != Device::Unknown {
                     let process = self.steps.entry(Device::Unknown);
                     *process = DeviceSteps { number: event.step, begun: process.begun + 1, ..*process };
+                } else {
+                    self.steps_without_device.0 += 1;
                 }
                 Some(StepChange { device: event.device, number: event.step, begins: true })
             }
@@ -307,11 +310,17 @@ impl Situation {
                 (steps.ended, steps.is_open) = (steps.begun, false);
                 if device != Device::Unknown {
                     self.steps.entry(Device::Unknown).ended += 1;
+                } else {
+                    self.steps_without_device.1 += 1;
                 }
                 Some(StepChange { device, number, begins: false })
             }
             EventKind::StepEnd { number } if event.step == *number => {
                 let steps = self.steps.entry(Device::Unknown);
+                if !steps.by_api && steps.begun > 0 {
+                    // Ranges came first; the recording has no steps of two kinds.
+                    return None;
+                }
                 steps.by_api = true;
                 steps.begun = steps.begun.max(steps.ended + 1);
                 steps.ended = steps.begun;

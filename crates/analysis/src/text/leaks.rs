@@ -53,10 +53,16 @@ fn nothing_found(report: &LeakReport) -> String {
         (0, _) => "No driver memory is alive after aclFinalize. Mark steps with mstx ranges named \"step start\" or \
                    with msmemscope.step() to find leaks in framework pools."
             .to_owned(),
-        (steps, _) if report.too_few_steps() => format!(
-            "No leaks found, but {steps} step(s) are too few to be sure: a leak shows when {LEAK_STEPS} steps after the \
-             first have left memory behind."
-        ),
+        (steps, _) if report.too_few_steps() => {
+            let doubt = match report.few_steps.iter().find(|few| few.ended < steps) {
+                Some(few) => format!(
+                    "No leaks found in {steps} step(s), but those that device {} has ended, {}, are too few",
+                    few.device, few.ended
+                ),
+                None => format!("No leaks found, but {steps} step(s) are too few"),
+            };
+            format!("{doubt} to be sure: a leak shows when {LEAK_STEPS} steps after the first have left memory behind.")
+        }
         (steps, _) => format!("No leaks found in {steps} steps."),
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_analysis::leaks::{DriverVerdict, LeakReport};
+use msmemscope_analysis::leaks::{DriverVerdict, FewSteps, LeakReport};
 use msmemscope_analysis::marks::{MarkOutcome, MarkSettings};
 use msmemscope_analysis::{Questions, text};
+use msmemscope_event::Device;
 use proptest::prelude::*;
 
 use crate::support::Dump;
@@ -242,6 +243,113 @@ fn few_steps_say_what_they_can() {
     assert_eq!((report.leaks.len(), report.retained_once.len()), (0, 1));
     assert!(report.too_few_steps());
     assert!(text::leaks(&report).starts_with("No leaks found, but 3 step(s) are too few to be sure"));
+}
+
+#[test]
+fn what_comes_behind_the_last_step_of_the_api_is_no_step() {
+    let after = |steps: u64| {
+        let mut dump = Dump::new();
+        for step in 1..=steps {
+            dump.malloc_at(0x1000, 100, "/me/a.py(1): f\n").free("PTA", 0x1000).api_step(step);
+        }
+        dump.malloc_at(0x1000, 100, "/me/a.py(9): g\n");
+        let answers = dump.ask(&Questions { leaks: true, ..Questions::default() });
+        let report = answers.leaks.unwrap();
+        assert_eq!((report.steps, answers.summary.steps), (steps, steps));
+        text::leaks(&report)
+    };
+    assert!(after(4).starts_with("No leaks found, but 4 step(s) are too few to be sure"), "{}", after(4));
+    assert!(after(5).starts_with("No leaks found in 5 steps."), "{}", after(5));
+}
+
+#[test]
+fn a_step_begun_without_device_is_one_of_every_device() {
+    let mut dump = Dump::new();
+    for step in 1..=8u64 {
+        if step == 1 {
+            dump.step_begin_without_device()
+        } else {
+            dump.step_begin()
+        };
+        dump.malloc_with("PTA", 0, 0x1000 * step, 100, "", "/me/a.py(1): f\n");
+        dump.malloc_with("PTA", 1, 0x1000_0000 * step, 100, "", "/me/a.py(2): g\n");
+        if step == 1 {
+            dump.step_end_without_device()
+        } else {
+            dump.step_end()
+        };
+    }
+    let answers = dump.ask(&Questions { leaks: true, ..Questions::default() });
+    let report = answers.leaks.unwrap();
+    assert_eq!((report.steps, answers.summary.steps), (8, 8));
+    assert!(!report.too_few_steps());
+    // The first step never counts and the last one has no later end, on the device of the ranges as on the other.
+    let ranges: Vec<_> = report.leaks.iter().map(|leak| (leak.device, leak.step_range)).collect();
+    assert_eq!(ranges, [(Device::Npu(0), (2, 7)), (Device::Npu(1), (2, 7))]);
+}
+
+#[test]
+fn a_device_with_few_steps_of_its_own_is_named() {
+    let mut dump = Dump::new();
+    for step in 1..=6u64 {
+        dump.step_begin().malloc("PTA", 0x1000 * step, 100).free("PTA", 0x1000 * step);
+        if step < 6 {
+            dump.step_end();
+        }
+    }
+    let report = leaks_of(&dump);
+    assert!(text::leaks(&report).starts_with("No leaks found in 6 steps."), "five of them have ended");
+    let mut dump = Dump::new();
+    for step in 1..=5u64 {
+        dump.step_begin().malloc("PTA", 0x1000 * step, 100).free("PTA", 0x1000 * step);
+        if step < 5 {
+            dump.step_end();
+        }
+    }
+    let report = leaks_of(&dump);
+    assert_eq!(report.few_steps, [FewSteps { device: Device::Npu(0), ended: 4 }]);
+    let said = text::leaks(&report).replace('\n', " ");
+    let expected = "No leaks found in 5 step(s), but those that device 0 has ended, 4, are too few to be sure: ";
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[test]
+fn steps_of_a_second_source_do_not_count() {
+    let mut ranges_first = Dump::new();
+    let mut api_first = Dump::new();
+    api_first.api_step(1);
+    for step in 1..=3u64 {
+        ranges_first.step_begin().malloc("PTA", 0x1000 * step, 100).api_step(step).step_end();
+        api_first.step_begin().malloc("PTA", 0x1000 * step, 100).step_end().api_step(step + 1);
+    }
+    for (dump, steps) in [(ranges_first, 3), (api_first, 4)] {
+        let answers = dump.ask(&Questions { leaks: true, ..Questions::default() });
+        let report = answers.leaks.unwrap();
+        assert_eq!((report.steps, answers.summary.steps), (steps, steps));
+        assert_eq!(report.growth[0].step_ends.len() as u64, 3, "one for each end with memory");
+        assert_eq!(report.few_steps, [FewSteps { device: Device::Npu(0), ended: steps }]);
+    }
+}
+
+#[test]
+fn the_average_is_that_of_the_changes_shown() {
+    let mut dump = Dump::new();
+    // In use at step ends: 4, 2, 4, 2, 4 MiB.
+    for step in 1..=5u64 {
+        dump.step_begin();
+        if step % 2 == 1 {
+            dump.malloc("PTA", 0x1000, 4 << 20);
+        } else {
+            dump.free("PTA", 0x1000).malloc("PTA", 0x1000, 2 << 20);
+        }
+        dump.step_end();
+        if step % 2 == 0 {
+            dump.free("PTA", 0x1000);
+        }
+    }
+    let report = leaks_of(&dump);
+    assert_eq!(report.growth[0].bytes_per_step(), Some(0.0));
+    assert!(!text::leaks(&report).contains("on average"), "it does not grow");
 }
 
 #[test]

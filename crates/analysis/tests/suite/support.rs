@@ -80,6 +80,20 @@ impl Dump {
         self.row("MSTX", "Range_end", "\"step start\"", "0", "N/A", ",,")
     }
 
+    /// A step begins before the job has chosen a device.
+    pub fn step_begin_without_device(&mut self) -> &mut Self {
+        self.row("MSTX", "Range_start", "\"step start\"", "N/A", "N/A", ",,")
+    }
+
+    pub fn step_end_without_device(&mut self) -> &mut Self {
+        self.row("MSTX", "Range_end", "\"step start\"", "N/A", "N/A", ",,")
+    }
+
+    /// The API ends a step and begins the next one.
+    pub fn api_step(&mut self, number: u64) -> &mut Self {
+        self.row("SYSTEM", "STEP", &number.to_string(), "0", "N/A", ",,")
+    }
+
     pub fn mark(&mut self, message: &str) -> &mut Self {
         self.row("MSTX", "Mark", &format!("\"{message}\""), "0", "N/A", ",,")
     }
