@@ -270,6 +270,11 @@ fn library_frame(frames: &[Frame]) -> Option<&Frame> {
 }
 
 impl SiteText {
+    /// Whether anything is known about the place.
+    pub fn is_known(&self) -> bool {
+        !self.python.is_empty() || !self.native.is_empty() || !self.operator.is_empty()
+    }
+
     /// Names of the site of a block.
     pub fn of(block: &LiveBlock, situation: &Situation, names: &dyn Names) -> Self {
         let python = if block.python_stack.is_some() { names.python_frames(block.python_stack) } else { Vec::new() };

@@ -75,7 +75,10 @@ pub(crate) fn judge(failure: &mut Failure, card: Option<CardState>, settings: &A
         Verdict::Leak => leak(failure),
         Verdict::Fragmentation => fragmentation(failure, idle, settings),
         Verdict::OtherProcesses => other_processes(failure, others),
-        Verdict::Demand => demand(failure, idle, settings),
+        Verdict::Demand => match card.map_or(0, |card| card.total_bytes) {
+            total_bytes if total_bytes > 0 && requested > total_bytes => larger_than_the_card(failure, total_bytes),
+            _ => demand(failure, idle, settings),
+        },
     }
 }
 
@@ -139,6 +142,23 @@ fn other_processes(failure: &mut Failure, others: u64) {
         .explanation
         .push(format!("Other processes hold {} of the card; without them it would have fitted.", bytes(others)));
     failure.advice.push("Look for other jobs on this card (npu-smi info), or use another card.".to_owned());
+}
+
+/// Nothing the job holds matters if the request could not even have an empty card.
+fn larger_than_the_card(failure: &mut Failure, total_bytes: u64) {
+    let requested = bytes(failure.requested_bytes);
+    failure.explanation.push(format!(
+        "The request alone, {requested}, is larger than the whole card: it can never fit, whatever is freed."
+    ));
+    let place = match failure.site.is_known() {
+        true => format!(" at {}", failure.site.line),
+        false => String::new(),
+    };
+    failure.advice.push(format!(
+        "Look at the size that is asked for{place}: {requested} at once are more than the {} of the card. Ask for \
+         less, or in parts.",
+        bytes(total_bytes)
+    ));
 }
 
 fn demand(failure: &mut Failure, idle: u64, settings: &AllocatorSettings) {

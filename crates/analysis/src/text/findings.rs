@@ -3,6 +3,7 @@
 use super::{Align, Table, bytes, fit, push_way, push_wrapped};
 use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
 use crate::fragmentation::{FragmentationReport, PoolSample};
+use crate::gaps::Gaps;
 use crate::inefficient::{Finding, FindingKind, InefficientReport, PeakPotential, Tally};
 use crate::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport};
 use crate::verdict::Verdict;
@@ -216,6 +217,16 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     text
 }
 
+/// The largest gap in what a pool holds, as far as there are blocks between which gaps can be.
+fn gap_cell(gaps: Gaps, used_bytes: u64, idle_bytes: u64) -> String {
+    match (used_bytes, gaps.segments) {
+        (_, 0) if idle_bytes == 0 => bytes(0),
+        (0, _) => "all free".to_owned(),
+        (_, 0) => "unknown".to_owned(),
+        _ => bytes(gaps.largest_gap_bytes),
+    }
+}
+
 fn push_pools(text: &mut String, failure: &Failure) {
     if failure.pools.is_empty() {
         return;
@@ -234,7 +245,7 @@ fn push_pools(text: &mut String, failure: &Failure) {
             bytes(pool.reserved_bytes),
             bytes(pool.used_bytes),
             bytes(pool.idle_bytes()),
-            bytes(pool.gaps.largest_gap_bytes),
+            gap_cell(pool.gaps, pool.used_bytes, pool.idle_bytes()),
         ]);
     }
     text.push_str(&format!("\nFramework pools then:\n{}", table.render()));
@@ -287,7 +298,7 @@ pub fn fragmentation(report: &FragmentationReport) -> String {
                 bytes(sample.used_bytes),
                 bytes(sample.idle_bytes()),
                 format!("{:.1} %", sample.idle_ratio() * 100.0),
-                sample.gaps.map_or(String::new(), |gaps| bytes(gaps.largest_gap_bytes)),
+                sample.gaps.map_or(String::new(), |gaps| gap_cell(gaps, sample.used_bytes, sample.idle_bytes())),
             ]);
         };
         row("most held", &pool.at_peak_reserved);

@@ -79,6 +79,26 @@ fn demand_is_told_with_the_blocks_of_that_moment() {
 }
 
 #[test]
+fn a_request_larger_than_the_card_is_told_as_such() {
+    let ask = |requested: u64, stack: &str| {
+        let mut dump = Dump::new();
+        dump.system_with("START_TRACE", "free:67108864,total:1073741824");
+        dump.malloc("HAL", 0x1000_0000, 10 << 20);
+        dump.malloc_with("PTA", 0, 0x1000_0000, 9 << 20, ",total:10485760,owner:PTA@model@optimizer_state", "");
+        dump.refused_at(requested, stack);
+        failures(&dump).decisive().unwrap().clone()
+    };
+    let failure = ask((1 << 30) + 1, "/me/m.py(7): make\n");
+    assert_eq!(failure.verdict, Verdict::Demand);
+    assert!(failure.advice.len() == 1 && failure.advice[0].contains("asked for at /me/m.py:7 make: 1.00 GiB at once"));
+    assert!(
+        !failure.explanation.iter().chain(&failure.advice).any(|line| line.contains("owner") || line.contains("hard"))
+    );
+    assert!(ask(1 << 40, "").advice[0].starts_with("Look at the size that is asked for: 1.00 TiB"));
+    assert!(ask(1 << 30, "").advice[0].starts_with("Shard gradients"), "an empty card would have done");
+}
+
+#[test]
 fn fragmentation_is_memory_held_but_not_usable() {
     let mut dump = Dump::new();
     dump.malloc("HAL", 0x1000_0000, 10 << 20);
@@ -188,7 +208,18 @@ fn fragmentation_over_steps() {
     assert_eq!((pool.at_end.used_bytes, pool.most_idle.idle_bytes() >> 20), (0, 10));
     let text = text::fragmentation(&report);
     assert!(text.replace("\n ", "").contains("overhead of the pool"), "{text}");
+    let end = text.lines().find(|line| line.trim_start().starts_with("end")).unwrap();
+    assert!(end.ends_with("100.0 %     all free"), "without blocks there are no gaps between them: {text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
+fn gaps_of_unknown_segments_are_not_told() {
+    let mut dump = Dump::new();
+    dump.malloc_with("PTA", 0, 0x1000_0000, 1 << 20, ",total:2097152", "");
+    let report = dump.ask(&Questions { fragmentation: true, ..Questions::default() }).fragmentation.unwrap();
+    let text = text::fragmentation(&report);
+    assert!(text.lines().any(|line| line.ends_with("50.0 %      unknown")), "{text}");
 }
 
 proptest! {

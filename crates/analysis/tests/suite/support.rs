@@ -107,7 +107,11 @@ impl Dump {
     }
 
     pub fn refused(&mut self, size: u64) -> &mut Self {
-        let attributes = format!("\"{{func:halMemAlloc,req_size:{size},flag:0}}\",,");
+        self.refused_at(size, "")
+    }
+
+    pub fn refused_at(&mut self, size: u64, stack: &str) -> &mut Self {
+        let attributes = format!("\"{{func:halMemAlloc,req_size:{size},flag:0}}\",\"{stack}\",");
         self.row("OOM_DETAIL", "OOM_TRIGGER", "OOM_Trigger", "0", "N/A", &attributes)
     }
 
