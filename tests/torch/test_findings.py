@@ -219,7 +219,7 @@ def test_the_reason_of_a_lack_of_memory_is_told(tmp_path, verdict):
     assert failure["advice"]
 
 
-@pytest.mark.parametrize("reason", ["demand", "fragmentation", "neighbour", "leak"])
+@pytest.mark.parametrize("reason", ["demand", "fragmentation", "neighbour", "leak", "oversize", "limit"])
 def test_enough_memory_gives_no_report(tmp_path, reason):
     finished = run(tmp_path, "out_of_memory.py", reason, "clean", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
     assert "out of memory" not in finished.output
@@ -227,6 +227,24 @@ def test_enough_memory_gives_no_report(tmp_path, reason):
     # A cache that is given back before a second try is no lack of memory.
     assert all(failure["recovered"] for failure in report["details"])
     assert "OUT OF MEMORY" not in finished.report or report["details"]
+
+
+def test_a_request_larger_than_the_card_is_told_with_its_line(tmp_path):
+    finished = run(tmp_path, "out_of_memory.py", "oversize", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    failure = finished.analyze("--analysis=oom")["out_of_memory"]["details"][-1]
+    (line,) = lines("out_of_memory.py", "FAULT: oversize")
+    assert failure["verdict"] == "demand"
+    assert f"out_of_memory.py:{line}" in failure["advice"][0] and "2.00 GiB at once" in failure["advice"][0]
+    assert len(failure["advice"]) == 1, "nothing else would help"
+
+
+def test_a_limit_of_the_job_is_told_though_the_driver_refused_nothing(tmp_path):
+    finished = run(tmp_path, "out_of_memory.py", "limit", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    assert "out of memory:" in finished.output, finished.report
+    report = finished.analyze("--analysis=oom")["out_of_memory"]
+    assert (report["failures"], report["limit_failures"]) == (0, 1)
+    assert report["details"][-1]["verdict"] == "own_limit"
+    assert "OUT OF MEMORY on device 0" in finished.report and "set_per_process_memory_fraction" in finished.report
 
 
 def test_advice_fits_the_settings_of_the_job(tmp_path):

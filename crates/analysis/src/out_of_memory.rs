@@ -3,10 +3,14 @@
 //! When the driver refuses an allocation, everything that is alive is known, so the reason can be told
 //! apart (see [`crate::verdict`]). A framework that gets its memory after giving cached memory
 //! back has recovered; such failures are told as such.
+//!
+//! A framework may also refuse on its own account, because the job has set a limit below the size of the
+//! card. The driver is not asked then. What is left of it is the snapshot that is taken whenever PyTorch
+//! says that memory has run out; if the driver has refused nothing right before, it was the limit.
 
 use std::collections::BTreeMap;
 
-use msmemscope_event::{AllocationInterface, Device, Pool, StackId};
+use msmemscope_event::{AllocationInterface, Device, Pool, SnapshotNumbers, StackId};
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -25,6 +29,8 @@ use crate::verdict::{self, AllocatorSettings, Verdict};
 pub const DEFAULT_LISTED_BLOCKS: usize = 10;
 /// What the driver returns when memory has run out.
 const OUT_OF_MEMORY: i64 = 6;
+/// Name of the snapshot that is taken when PyTorch runs out of memory.
+const SNAPSHOT_NAME: &str = "OOM_Snapshot";
 /// Failures within this time are one story.
 const BURST_NS: u64 = 2_000_000_000;
 /// Failures of one story that are looked at closely; only the last of them is kept.
@@ -98,9 +104,9 @@ pub struct Failure {
     /// On which device.
     #[serde(serialize_with = "device_text")]
     pub device: Device,
-    /// The driver call.
+    /// The driver call, or who refused without asking the driver.
     pub function: &'static str,
-    /// Bytes asked for.
+    /// Bytes asked for; zero if that is not known.
     pub requested_bytes: u64,
     /// The raw flag word.
     pub flag: u64,
@@ -138,11 +144,18 @@ pub struct Failure {
 pub struct OutOfMemoryReport {
     /// How often the driver refused for lack of memory.
     pub failures: u64,
+    /// How often PyTorch refused because of a limit of the job.
+    pub limit_failures: u64,
     /// The ones that were looked at closely.
     pub details: Vec<Failure>,
 }
 
 impl OutOfMemoryReport {
+    /// Whether memory ran out at all.
+    pub fn has_failures(&self) -> bool {
+        self.failures > 0 || self.limit_failures > 0
+    }
+
     /// The failure that mattered: the last one that was not recovered from, else the last one.
     pub fn decisive(&self) -> Option<&Failure> {
         self.details.iter().rev().find(|failure| !failure.recovered).or_else(|| self.details.last())
@@ -193,11 +206,26 @@ pub struct OutOfMemory {
     cards: SmallMap<Device, CardState>,
     /// Whether physical memory was ever mapped piecewise, which is how expandable segments work.
     uses_created_memory: bool,
+    /// Threads to which the driver has refused memory and given none since.
+    refused_threads: Vec<u32>,
+    knows_all_refusals: bool,
+}
+
+/// What was asked for, and of whom.
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Driver {
+        function: &'static str,
+        size_bytes: u64,
+        flag: u64,
+    },
+    /// PyTorch, which had these numbers then and did not ask the driver.
+    Framework(SnapshotNumbers),
 }
 
 impl OutOfMemory {
-    /// Nothing seen yet.
-    pub fn new(listed_blocks: usize) -> Self {
+    /// Nothing seen yet. Only a complete recording of our own is known to have every refusal of the driver.
+    pub fn new(listed_blocks: usize, knows_all_refusals: bool) -> Self {
         Self {
             listed_blocks,
             report: OutOfMemoryReport::default(),
@@ -205,6 +233,8 @@ impl OutOfMemory {
             pools: SmallMap::default(),
             cards: SmallMap::default(),
             uses_created_memory: false,
+            refused_threads: Vec::new(),
+            knows_all_refusals,
         }
     }
 
@@ -217,6 +247,7 @@ impl OutOfMemory {
         if pool != Pool::Hal || !matches!(change, BlockChange::Begins(..)) {
             return;
         }
+        self.refused_threads.retain(|thread_id| *thread_id != event.thread_id);
         self.uses_created_memory |= block.properties.interface == AllocationInterface::Create;
         if let Some(card) = said.card {
             self.cards.entry(device).told(card.device_bytes, card.process_bytes, said.used_bytes);
@@ -224,6 +255,7 @@ impl OutOfMemory {
         for failure in self.report.details.iter_mut().rev().take_while(|failure| !failure.recovered) {
             failure.recovered |= failure.device == device
                 && failure.thread_id == event.thread_id
+                && failure.verdict != Verdict::OwnLimit
                 && block.size_bytes >= failure.requested_bytes;
         }
     }
@@ -237,32 +269,60 @@ impl OutOfMemory {
                 state.told(used_bytes, process_bytes, from_driver_bytes);
                 state.total_bytes = if total_bytes > 0 { total_bytes } else { state.total_bytes };
             }
-            EventKind::AllocationFailed { interface, size_bytes, flag, error: OUT_OF_MEMORY } => {
-                self.report.failures += 1;
-                if !self.is_worth_a_look(event) {
+            EventKind::AllocationFailed { interface, size_bytes, flag, error } => {
+                if !self.refused_threads.contains(&event.thread_id) {
+                    self.refused_threads.push(event.thread_id);
+                }
+                if error != OUT_OF_MEMORY {
                     return;
                 }
+                self.report.failures += 1;
                 let function = match interface {
                     AllocationInterface::Create => "halMemCreate",
                     _ => "halMemAlloc",
                 };
-                let failure = self.look(event, function, size_bytes, flag, situation, leaks, names);
-                self.report.details.push(failure);
+                let request = Request::Driver { function, size_bytes, flag };
+                self.fail(event, request, situation, leaks, names);
+            }
+            EventKind::Snapshot { name, ref numbers } if names.text(name) == SNAPSHOT_NAME => {
+                let was_refused = self.refused_threads.contains(&event.thread_id);
+                self.refused_threads.retain(|thread_id| *thread_id != event.thread_id);
+                let is_driver_followed = self.pools.get((event.device, Pool::Hal)).is_some();
+                if !was_refused && is_driver_followed && self.knows_all_refusals {
+                    self.report.limit_failures += 1;
+                    self.fail(event, Request::Framework(**numbers), situation, leaks, names);
+                }
             }
             _ => {}
         }
     }
 
+    fn fail(
+        &mut self,
+        event: &TimelineEvent,
+        request: Request,
+        situation: &Situation,
+        leaks: Option<&Leaks>,
+        names: &dyn Names,
+    ) {
+        if self.is_worth_a_look(event, matches!(request, Request::Framework(_))) {
+            let failure = self.look(event, request, situation, leaks, names);
+            self.report.details.push(failure);
+        }
+    }
+
     /// Whether to look at a failure closely. Of several in quick succession the last one looked at
     /// stays, because what could be given back has been given back by then.
-    fn is_worth_a_look(&mut self, event: &TimelineEvent) -> bool {
+    fn is_worth_a_look(&mut self, event: &TimelineEvent, is_limit: bool) -> bool {
         match &mut self.burst {
             Some(burst) if event.timestamp_ns.saturating_sub(burst.begin_ns) < BURST_NS => {
                 if burst.looks >= LOOKS_PER_BURST {
                     return false;
                 }
                 burst.looks += 1;
-                let is_retry = |last: &mut Failure| !last.recovered && last.device == event.device;
+                let is_retry = |last: &mut Failure| {
+                    !last.recovered && last.device == event.device && (last.verdict == Verdict::OwnLimit) == is_limit
+                };
                 self.report.details.pop_if(is_retry);
             }
             burst => *burst = Some(Burst { begin_ns: event.timestamp_ns, looks: 1 }),
@@ -273,18 +333,19 @@ impl OutOfMemory {
         true
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one failure and who can tell about them")]
     fn look(
         &self,
         event: &TimelineEvent,
-        function: &'static str,
-        requested_bytes: u64,
-        flag: u64,
+        request: Request,
         situation: &Situation,
         leaks: Option<&Leaks>,
         names: &dyn Names,
     ) -> Failure {
         let device = event.device;
+        let (function, requested_bytes, flag) = match request {
+            Request::Driver { function, size_bytes, flag } => (function, size_bytes, flag),
+            Request::Framework(_) => ("PyTorch", 0, 0),
+        };
         let on_device = |block: &&LiveBlock| block.properties.device == device || block.properties.pool == Pool::Hal;
         let blocks: Vec<&LiveBlock> = situation
             .live_blocks()
@@ -329,7 +390,10 @@ impl OutOfMemory {
             has_expandable_segments: self.uses_created_memory,
             stated: names.allocator_settings().unwrap_or_default(),
         };
-        verdict::judge(&mut failure, card, &settings);
+        match request {
+            Request::Driver { .. } => verdict::judge(&mut failure, card, &settings),
+            Request::Framework(numbers) => verdict::own_limit(&mut failure, &numbers),
+        }
         failure
     }
 

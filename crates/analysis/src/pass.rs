@@ -130,6 +130,7 @@ impl<'a> Pass<'a> {
         mut situation: Situation,
         names: &'a dyn Names,
         step_source: Option<StepSource>,
+        knows_all_refusals: bool,
     ) -> Self {
         if let Some(StepSource::Api { first_number }) = step_source {
             situation.begin_with_step(first_number);
@@ -143,7 +144,7 @@ impl<'a> Pass<'a> {
             marks: questions.marks.clone().map(MarkLeaks::new),
             owners: questions.owners.map(|question| Decomposition::new(question.step)),
             inefficient: questions.inefficient.clone().map(Inefficient::new),
-            out_of_memory: questions.out_of_memory.map(OutOfMemory::new),
+            out_of_memory: questions.out_of_memory.map(|listed| OutOfMemory::new(listed, knows_all_refusals)),
             fragmentation: questions.fragmentation.then(Fragmentation::default),
             owners_of_all: questions.owners_of_all.then(OwnersOfAll::default),
             watch: None,
@@ -210,7 +211,7 @@ impl<'a> Pass<'a> {
                     marks.mark(event, message);
                 }
             }
-            EventKind::AllocationFailed { .. } | EventKind::CardSample { .. } => {
+            EventKind::AllocationFailed { .. } | EventKind::CardSample { .. } | EventKind::Snapshot { .. } => {
                 if let Some(out_of_memory) = &mut self.out_of_memory {
                     out_of_memory.event(event, &self.situation, self.leaks.as_ref(), self.names);
                 }
@@ -287,7 +288,12 @@ pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn 
         step_source: detect_step_source(recording),
         ..TimelineSettings::default()
     };
-    let mut pass = Pass::new(questions, Situation::of(recording), &names, settings.step_source);
+    // Rows of dump files name what the driver refused only if that was asked for.
+    let knows_all_refusals = match recording {
+        Recording::Trace { trace, .. } => trace.completeness().is_complete(),
+        Recording::Process(_) => false,
+    };
+    let mut pass = Pass::new(questions, Situation::of(recording), &names, settings.step_source, knows_all_refusals);
     if questions.watch {
         pass.watch = Some(Watches::new(recording.directory().map(Path::to_owned)));
     }

@@ -6,6 +6,7 @@
 //! matters: a leak explains everything behind it, and what the job can do itself comes before what
 //! others would have to do.
 
+use msmemscope_event::SnapshotNumbers;
 use serde::Serialize;
 
 use crate::out_of_memory::{CardState, Failure, PoolThen};
@@ -27,6 +28,8 @@ pub enum Verdict {
     OtherProcesses,
     /// The job needs more than there is.
     Demand,
+    /// The job has forbidden itself to use more of the card.
+    OwnLimit,
 }
 
 /// How the framework allocates, as far as known.
@@ -75,11 +78,32 @@ pub(crate) fn judge(failure: &mut Failure, card: Option<CardState>, settings: &A
         Verdict::Leak => leak(failure),
         Verdict::Fragmentation => fragmentation(failure, idle, settings),
         Verdict::OtherProcesses => other_processes(failure, others),
+        Verdict::OwnLimit => {}
         Verdict::Demand => match card.map_or(0, |card| card.total_bytes) {
             total_bytes if total_bytes > 0 && requested > total_bytes => larger_than_the_card(failure, total_bytes),
             _ => demand(failure, idle, settings),
         },
     }
+}
+
+/// Says that PyTorch refused without asking the driver, which it does if the job has set a limit.
+pub(crate) fn own_limit(failure: &mut Failure, numbers: &SnapshotNumbers) {
+    failure.verdict = Verdict::OwnLimit;
+    failure.explanation.extend([
+        format!("PyTorch refused memory on device {} without asking the driver for it.", failure.device),
+        format!(
+            "It held {} then; of the {} of the card {} were free.",
+            bytes(numbers.reserved_bytes),
+            bytes(numbers.total_bytes),
+            bytes(numbers.free_bytes)
+        ),
+        "So it was a limit that the job has set itself: torch.npu.set_per_process_memory_fraction, or a setting of \
+         the allocator. The error message of PyTorch names the request and the limit (\"allowed\")."
+            .to_owned(),
+    ]);
+    failure
+        .advice
+        .push("Raise the fraction in set_per_process_memory_fraction, or look at what holds memory below.".to_owned());
 }
 
 fn describe(failure: &mut Failure, card: Option<CardState>, others: u64) {

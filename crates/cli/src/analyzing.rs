@@ -7,6 +7,7 @@ use msmemscope_analysis::annotate::{RowNotes, annotate};
 use msmemscope_analysis::check::{Rules, check};
 use msmemscope_analysis::inefficient::InefficientSettings;
 use msmemscope_analysis::marks::MarkSettings;
+use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, text};
 use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
 use msmemscope_import::{Imported, Recording, SkipReason, open_several};
@@ -55,7 +56,7 @@ pub fn says_something_about_rows(questions: &Questions) -> bool {
 /// The answers as text. An out-of-memory report comes only if memory ran out, unless `all` is wanted.
 pub fn render(answers: &Answers, all: bool) -> String {
     let mut parts = Vec::new();
-    if let Some(report) = answers.out_of_memory.as_ref().filter(|report| all || report.failures > 0) {
+    if let Some(report) = answers.out_of_memory.as_ref().filter(|report| all || report.has_failures()) {
         parts.push(text::out_of_memory(report));
     }
     if let Some(report) = &answers.watch {
@@ -92,7 +93,7 @@ pub fn render(answers: &Answers, all: bool) -> String {
 pub fn has_alarm(answers: &Answers) -> bool {
     answers.leaks.as_ref().is_some_and(|leaks| leaks.leaked_bytes() > 0)
         || answers.watch.as_ref().is_some_and(|watch| watch.corruptions().next().is_some())
-        || answers.out_of_memory.as_ref().is_some_and(|report| report.failures > 0)
+        || answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::has_failures)
 }
 
 /// What rows of files should say about blocks.

@@ -1,4 +1,6 @@
-"""Runs out of memory in the way its argument says: demand, fragmentation, neighbour, leak. The card has 1 GiB.
+"""Runs out of memory in the way its argument says: demand, fragmentation, neighbour, leak, oversize, limit.
+
+The card has 1 GiB.
 
 With `clean` the same program stays within its card. With `abort` the process dies right after the failure.
 """
@@ -59,6 +61,19 @@ def leak():
         value = reserve(40)  # FAULT: leak
         if IS_FAULTY:
             kept.append(value)
+
+
+def oversize():
+    """A single tensor that no card of this size could hold."""
+    size = (2048 if IS_FAULTY else 100) * MEBIBYTE
+    return torch.empty(size, dtype=torch.uint8, device="npu")  # FAULT: oversize
+
+
+def limit():
+    """The job forbids itself most of the card."""
+    torch.npu.set_per_process_memory_fraction(0.1 if IS_FAULTY else 0.9)
+    small = reserve(1)
+    return small, reserve(500)
 
 
 try:

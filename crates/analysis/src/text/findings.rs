@@ -189,6 +189,7 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
         Verdict::Fragmentation => "fragmentation",
         Verdict::OtherProcesses => "other processes on the card",
         Verdict::Demand => "demand: the job needs more memory than there is",
+        Verdict::OwnLimit => "a limit that the job has set itself",
     };
     text.push_str(&format!("Reason: {verdict}.\n"));
     for line in &failure.explanation {
@@ -197,7 +198,9 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     if failure.recovered {
         text.push_str("  A later attempt got its memory, so the job went on.\n");
     }
-    text.push_str(&format!("Asked for at {}\n", fit(&failure.site.line, 67)));
+    if failure.verdict != Verdict::OwnLimit {
+        text.push_str(&format!("Asked for at {}\n", fit(&failure.site.line, 67)));
+    }
     push_way(&mut text, "  The way there, innermost first:", &failure.site);
     text.push_str("What to do:\n");
     for line in &failure.advice {
@@ -213,6 +216,9 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     push_blocks(&mut text, "Latest blocks then", &failure.recent);
     if report.failures > 1 {
         text.push_str(&format!("\nThe driver ran out of memory {} times in all.\n", report.failures));
+    }
+    if report.limit_failures > 1 {
+        text.push_str(&format!("\nThe limit of the job refused memory {} times in all.\n", report.limit_failures));
     }
     text
 }

@@ -9,6 +9,7 @@ mod inefficient;
 mod leaks;
 mod memory;
 mod models;
+mod own_limit;
 mod real_files;
 mod support;
 mod watch;

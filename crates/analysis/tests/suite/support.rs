@@ -1,9 +1,14 @@
-//! Builds small recordings as dump files and asks questions about them.
+//! Builds small recordings, as dump files or traces, and asks questions about them.
 
+use std::ffi::CString;
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use msmemscope_analysis::{Answers, Questions, analyze};
+use msmemscope_event::{Fact, StackId, StringId};
 use msmemscope_import::{Imported, open};
+use msmemscope_trace::TRACE_FILE_NAME;
+use msmemscope_trace::writer::{Chunk, ProcessIdentity, TraceFile};
 
 /// A real file of the reference tool.
 pub fn fixture(name: &str) -> std::path::PathBuf {
@@ -94,6 +99,10 @@ impl Dump {
         self.row("SYSTEM", "STEP", &number.to_string(), "0", "N/A", ",,")
     }
 
+    pub fn snapshot(&mut self, name: &str) -> &mut Self {
+        self.row("SNAPSHOT", "SNAPSHOT", name, "0", "N/A", "\"{reserved:1,total:2,free:1}\",,")
+    }
+
     pub fn mark(&mut self, message: &str) -> &mut Self {
         self.row("MSTX", "Mark", &format!("\"{message}\""), "0", "N/A", ",,")
     }
@@ -131,5 +140,50 @@ impl Dump {
     /// Asks about the only process.
     pub fn ask(&self, questions: &Questions) -> Answers {
         analyze(&self.open().recordings[0], questions, &mut |_, _| {})
+    }
+}
+
+/// A trace under construction, of one thread. Time goes on by ten with every fact.
+pub struct Traced {
+    pub directory: tempfile::TempDir,
+    file: TraceFile,
+    chunk: Chunk,
+    time: u64,
+    strings: u32,
+}
+
+impl Traced {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = CString::new(directory.path().join(TRACE_FILE_NAME).as_os_str().as_bytes()).unwrap();
+        let identity =
+            ProcessIdentity { process_id: 7, parent_process_id: 1, run_id: 1, wall_offset_ns: 0, monotonic_ns: 0 };
+        let file = TraceFile::create(path, &identity, 1 << 30).unwrap();
+        let chunk = file.allocate_chunk(7, 0).unwrap();
+        Self { directory, file, chunk, time: 0, strings: 0 }
+    }
+
+    pub fn record(&mut self, fact: Fact<'_>) {
+        self.time += 10;
+        assert!(self.chunk.append(self.time, StackId::NONE, StackId::NONE, &fact));
+    }
+
+    pub fn string(&mut self, text: &str) -> StringId {
+        if text.is_empty() {
+            return StringId::NONE;
+        }
+        self.strings += 1;
+        let id = StringId(self.strings);
+        self.record(Fact::DefineString { id, text: text.as_bytes() });
+        id
+    }
+
+    /// Asks about the finished recording.
+    pub fn ask(self, questions: &Questions) -> Answers {
+        let Self { directory, file, chunk, time, .. } = self;
+        file.seal_chunk(chunk);
+        file.close(time + 10);
+        let imported = open(directory.path()).unwrap();
+        analyze(&imported.recordings[0], questions, &mut |_, _| {})
     }
 }

@@ -1,59 +1,37 @@
 //! Watched blocks: what changed without being declared, and who did it.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
 use msmemscope_analysis::watch::WatchReport;
-use msmemscope_analysis::{Questions, analyze, text};
+use msmemscope_analysis::{Questions, text};
 use msmemscope_event::{
-    BlockProperties, ByteRange, Device, Fact, Pool, StackId, StringId, WatchCoverage, WatchDetail, WatchNote,
+    BlockProperties, ByteRange, Device, Fact, Pool, StringId, WatchCoverage, WatchDetail, WatchNote,
 };
-use msmemscope_import::open;
-use msmemscope_trace::TRACE_FILE_NAME;
-use msmemscope_trace::writer::{Chunk, ProcessIdentity, TraceFile};
+
+use crate::support::Traced;
 
 const DEVICE: Device = Device::Npu(0);
 const BASE: u64 = 0x1000_0000;
 
 /// A recording with a few blocks, one behind the other, and looks at them.
 struct Lab {
-    directory: tempfile::TempDir,
-    file: TraceFile,
-    chunk: Chunk,
-    time: u64,
-    strings: u32,
+    trace: Traced,
 }
 
 impl Lab {
     fn new(blocks: u64) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = CString::new(directory.path().join(TRACE_FILE_NAME).as_os_str().as_bytes()).unwrap();
-        let identity =
-            ProcessIdentity { process_id: 7, parent_process_id: 1, run_id: 1, wall_offset_ns: 0, monotonic_ns: 0 };
-        let file = TraceFile::create(path, &identity, 1 << 30).unwrap();
-        let chunk = file.allocate_chunk(7, 0).unwrap();
-        let mut lab = Self { directory, file, chunk, time: 0, strings: 0 };
+        let mut trace = Traced::new();
         let properties = BlockProperties::framework(Pool::PytorchCaching, DEVICE);
         for index in 0..blocks {
-            lab.record(Fact::Allocation { properties, address: BASE + 1024 * index, size_bytes: 1024 });
+            trace.record(Fact::Allocation { properties, address: BASE + 1024 * index, size_bytes: 1024 });
         }
-        lab
+        Self { trace }
     }
 
     fn record(&mut self, fact: Fact<'_>) {
-        self.time += 10;
-        assert!(self.chunk.append(self.time, StackId::NONE, StackId::NONE, &fact));
+        self.trace.record(fact);
     }
 
     fn string(&mut self, text: &str) -> StringId {
-        if text.is_empty() {
-            return StringId::NONE;
-        }
-        self.strings += 1;
-        let id = StringId(self.strings);
-        self.record(Fact::DefineString { id, text: text.as_bytes() });
-        id
+        self.trace.string(text)
     }
 
     fn look(&mut self, name: StringId, operator: StringId, after: bool, block: u64, detail: &WatchDetail) {
@@ -71,18 +49,13 @@ impl Lab {
     }
 
     fn dump(&self, name: &str, contents: &[u8]) {
-        let directory = self.directory.path().join("device_0/watch_dump");
+        let directory = self.trace.directory.path().join("device_0/watch_dump");
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join(name), contents).unwrap();
     }
 
     fn ask(self) -> Option<WatchReport> {
-        let Self { directory, file, chunk, time, .. } = self;
-        file.seal_chunk(chunk);
-        file.close(time + 10);
-        let imported = open(Path::new(directory.path())).unwrap();
-        let questions = Questions { watch: true, ..Questions::default() };
-        analyze(&imported.recordings[0], &questions, &mut |_, _| {}).watch
+        self.trace.ask(&Questions { watch: true, ..Questions::default() }).watch
     }
 }
 
