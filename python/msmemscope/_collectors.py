@@ -19,7 +19,7 @@ def synchronise() -> None:
     is_on = _internal.state() == _internal.ON
     owners = is_on and (_internal.wants_decompose() or _internal.watches_an_owner())
     host = _internal.wants_host_tensors()
-    watch = is_on and (_internal.wants_watch() or bool(watcher.blocks()))
+    watch = is_on and (_internal.wants_watch() or watcher.is_wanted())
     if is_on:
         _follow_torch_npu()
     if not (wants_operators or wants_accesses or owners or host or watch) and "msmemscope._torch" not in sys.modules:

@@ -7,10 +7,13 @@ import weakref
 from typing import Any, NamedTuple, Protocol
 
 from . import _internal, _messages
+from .exceptions import AddressError
 
 __all__ = ["Watcher", "watcher"]
 
 LONGEST_NAME_BYTES = 64
+
+_END_OF_MEMORY = 1 << 64
 
 
 class WatchedBlock(NamedTuple):
@@ -57,7 +60,9 @@ def _place(function: str, target: tuple[Any, ...], length: int | None) -> _Place
         raise TypeError(f"{function}() takes one positional argument, a tensor or an address; {len(target)} were given")
     if length is not None:
         address = _positive(target[0], "the address of a block with a length")
-        return _Place(address, _positive(length, "length"), None, None)
+        if address + _positive(length, "length") > _END_OF_MEMORY:
+            raise ValueError(f"{length} bytes at {address:#x} reach beyond all addresses")
+        return _Place(address, length, None, None)
     tensor = target[0]
     if not callable(getattr(tensor, "data_ptr", None)) or not hasattr(tensor, "nbytes"):
         raise TypeError("Expected a tensor as args.")
@@ -97,6 +102,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._blocks: dict[int, tuple[WatchedBlock, _Place]] = {}
         self._watching: _Watching | None = None
+        self._is_beginning = False
 
     def watch(
         self, *target: Any, name: str | None = None, length: int | None = None, dump_nums: int | None = None
@@ -107,10 +113,14 @@ class Watcher:
         gets other memory. Tensors of all kinds are taken, such as parameters.
 
         :param name: names the block in the results, at most 64 bytes.
+        An address must lie in a live block of PyTorch's pool; a length that reaches beyond the block is cut,
+        with a message. Before ``start()`` that cannot be checked: ``start()`` then tells what is not watched.
+
         :param dump_nums: how often it is looked at, before and after counting separately; without limit
             if not given, or -1.
         :raises TypeError: if an argument has the wrong type.
         :raises ValueError: if it has a value that is not allowed, or the tensor is not on an NPU.
+        :raises msmemscope.exceptions.AddressError: if no block is alive at the address.
         """
         if name is None:
             raise TypeError("watch() needs a name")
@@ -125,12 +135,12 @@ class Watcher:
         place = _place("watch", target, length)
         _check_watchable(target[0], place)
         block = WatchedBlock(name, place.address, place.length, dump_nums)
-        with self._lock:
-            self._blocks[place.address] = (block, place)
+        if self._watching is None:
+            self._begin()
         if self._watching is not None:
             self._hand_over(self._watching, block, place)
-        else:
-            self._begin()
+        with self._lock:
+            self._blocks[place.address] = (block, place)
 
     def remove(self, *target: Any, length: int | None = None) -> None:
         """Watch it no longer. A block that is not watched is ignored."""
@@ -157,7 +167,10 @@ class Watcher:
             with self._lock:
                 entries = list(self._blocks.values())
             for block, place in entries:
-                self._hand_over(watching, block, place)
+                try:
+                    self._hand_over(watching, block, place)
+                except AddressError as error:
+                    _messages.warning(str(error))
 
     def record_coverage(self) -> None:
         """Take down how much an automatic hunt has covered. Not for users."""
@@ -168,15 +181,22 @@ class Watcher:
     def _hand_over(watching: _Watching, block: WatchedBlock, place: _Place) -> None:
         watching.add(block.name, (block.address, block.length), place.device, block.dump_nums, place.reference)
 
-    @staticmethod
-    def _begin() -> None:
+    def is_wanted(self) -> bool:
+        """Whether operators have to be followed. Not for users."""
+        return self._is_beginning or bool(self.blocks())
+
+    def _begin(self) -> None:
         """The first block: operators have to be followed from now on."""
         from . import _collectors
 
         if _internal.state() != _internal.ON:
             _messages.warn_once("blocks are watched while recording goes on: call msmemscope.start()")
             return
-        _collectors.synchronise()
+        self._is_beginning = True
+        try:
+            _collectors.synchronise()
+        finally:
+            self._is_beginning = False
 
 
 watcher = Watcher()

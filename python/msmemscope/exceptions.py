@@ -14,6 +14,7 @@ ConfigError
 from __future__ import annotations
 
 __all__ = [
+    "AddressError",
     "AnalysisError",
     "ConfigError",
     "FrameworkError",
@@ -46,6 +47,10 @@ class TextError(MsMemScopeError, ValueError):
 
 class UnsupportedTargetError(MsMemScopeError, TypeError, NotImplementedError):
     """The object is neither a tensor nor an address, or it is decorated and no function."""
+
+
+class AddressError(MsMemScopeError, ValueError):
+    """At the address is no memory that can be looked at."""
 
 
 class AnalysisError(MsMemScopeError, RuntimeError):

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+
+from running import run_program
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(os.environ.get("MSMEMSCOPE", ROOT / "target/release/msmemscope"))
 STOMPS = Path(__file__).with_name("stomps.py")
@@ -29,7 +33,7 @@ class Watched:
         command = [PROGRAM, "-o", self.output, *options, "--", sys.executable, *arguments]
         result = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
-        self.said = result.stderr
+        self.printed, self.said = result.stdout, result.stderr
         report = subprocess.run([PROGRAM, "watch-report", "--json", self.output], capture_output=True, text=True)
         assert report.returncode == 0, report.stderr
         self.processes = json.loads(report.stdout)["processes"]
@@ -317,6 +321,55 @@ for wrong in (torch.ones(3), torch.empty(0, device="npu")):
     except ValueError as error:
         print(error)
 """
+
+
+ADDRESSES = """
+import torch, torch_npu, msmemscope
+from msmemscope import watcher
+watcher.remove(12345, length=10)
+tensor = torch.ones(100, device="npu")
+for address, length in ((12345, 10), (tensor.data_ptr() - 1, 1 << 40), (id(tensor), 8)):
+    try:
+        watcher.watch(address, length=length, name="wild")
+    except msmemscope.exceptions.AddressError as error:
+        print(type(error).__name__, "no block" in str(error))
+print(watcher.blocks())
+watcher.watch(tensor.data_ptr() + 12, length=1 << 40, name="long", dump_nums=-1)
+expanded = torch.ones(1, device="npu").expand(1 << 20)
+watcher.watch(expanded, name="expanded")
+tensor + 1
+print([block.name for block in watcher.blocks()])
+"""
+
+
+def test_memory_that_nobody_knows_is_not_read(tmp_path):
+    watched = Watched(tmp_path / "cli", [], ["-c", ADDRESSES])
+    printed = watched.printed.splitlines()
+    assert printed[:5] == ["AddressError True"] * 3 + ["()", "['long', 'expanded']"], watched.printed
+    for name in ("long", "expanded"):
+        assert watched.said.count(f"bytes of '{name}' are watched: there its block ends") == 1, watched.said
+        (block,) = (block for block in watched.report["blocks"] if block["name"] == name)
+        assert block["looks"] >= 2, "before and after the sum at least"
+    assert "wild" not in watched.said
+
+
+def test_addresses_named_too_early_are_told_when_recording_starts(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+        import torch, torch_npu, msmemscope
+        tensor = torch.ones(100, device="npu")
+        msmemscope.watcher.watch(12345, length=10, name="wild")
+        msmemscope.watcher.watch(tensor.data_ptr(), length=40, name="tame")
+        msmemscope.config(output="out")
+        msmemscope.start()
+        print([block.name for block in msmemscope.watcher.blocks()])
+        tensor + 1
+        msmemscope.stop()
+        """,
+    )
+    assert run.stdout.splitlines()[0] == "['tame']"
+    assert run.stderr.count("'wild' cannot be watched: no block") == 1
 
 
 def test_tensors_of_all_kinds_are_watched_and_count_for_themselves(tmp_path):

@@ -43,6 +43,7 @@ fn internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
 mod exceptions {
     //! The exception types, which are written in Python.
 
+    pyo3::import_exception!(msmemscope.exceptions, AddressError);
     pyo3::import_exception!(msmemscope.exceptions, AnalysisError);
     pyo3::import_exception!(msmemscope.exceptions, ConfigError);
     pyo3::import_exception!(msmemscope.exceptions, RecorderError);

@@ -23,6 +23,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use std::collections::HashMap;
 
+use crate::exceptions::AddressError;
 use crate::facts;
 use crate::labels;
 use crate::operators::{Operator, Use, members};
@@ -186,6 +187,8 @@ enum Moment {
 struct Named {
     address: u64,
     size_bytes: u64,
+    /// Whether the pool tells when its block ends.
+    is_in_pool: bool,
     reference: Py<PyAny>,
 }
 
@@ -237,7 +240,9 @@ impl BlockWatch {
         self.state().process.is_blocking
     }
 
-    /// Watches a block from now on. The reference gives its tensor, or none when that is gone.
+    /// Watches a block from now on. The reference gives its tensor, or none when that is gone; an address
+    /// without one must lie in a block of the pool, because nothing else is known to be readable. What
+    /// reaches beyond the block is left out.
     fn add(
         &self,
         py: Python<'_>,
@@ -249,15 +254,27 @@ impl BlockWatch {
     ) -> PyResult<Vec<String>> {
         let (address, size_bytes) = place;
         self.synchronise_stream.call1(py, (device,))?;
-        let known = blocks().holding(address).map(|block| block.device);
-        let device = device.map(Device::from_id).or(known).unwrap_or(Device::Npu(0));
-        let target = Target { name, address, size_bytes, device, most_dumps };
+        let known = blocks().holding(address);
+        if known.is_none() && reference.is_none() {
+            return Err(AddressError::new_err(format!(
+                "'{name}' cannot be watched: no block of PyTorch's pool on an NPU is alive at {address:#x}"
+            )));
+        }
+        let readable_bytes = known.map_or(size_bytes, |block| size_bytes.min(block.range().end - address));
+        let device = device.map(Device::from_id).or(known.map(|block| block.device)).unwrap_or(Device::Npu(0));
         let mut named = self.named();
         named.retain(|named| named.address != address);
-        named.extend(reference.map(|reference| Named { address, size_bytes, reference }));
+        let is_in_pool = known.is_some();
+        named.extend(reference.map(|reference| Named { address, size_bytes, is_in_pool, reference }));
         drop(named);
         let mut state = self.state();
         let State { process, explicit, .. } = &mut *state;
+        if readable_bytes < size_bytes {
+            process.say(format!(
+                "only {readable_bytes} of the {size_bytes} bytes of '{name}' are watched: there its block ends"
+            ));
+        }
+        let target = Target { name, address, size_bytes: readable_bytes, device, most_dumps };
         explicit.add(target, &blocks(), process);
         Ok(std::mem::take(&mut process.said))
     }
@@ -396,22 +413,20 @@ impl BlockWatch {
 
     /// Addresses whose tensors have other memory by now.
     fn resized(&self, py: Python<'_>) -> Vec<u64> {
-        let named: Vec<(u64, u64, Py<PyAny>)> =
-            self.named().iter().map(|named| (named.address, named.size_bytes, named.reference.clone_ref(py))).collect();
-        let has_moved = |address: u64, size_bytes: u64, reference: &Py<PyAny>| -> PyResult<bool> {
-            let tensor = reference.bind(py).call0()?;
+        let named: Vec<Named> =
+            self.named().iter().map(|named| Named { reference: named.reference.clone_ref(py), ..*named }).collect();
+        let has_moved = |named: &Named| -> PyResult<bool> {
+            let tensor = named.reference.bind(py).call0()?;
             if tensor.is_none() {
-                return Ok(false); // The block may live on; its end is told by the pool.
+                // A block of the pool may live on; its end is told. Of other memory nothing more is known.
+                return Ok(!named.is_in_pool);
             }
             let now: u64 = tensor.call_method0(intern!(py, "data_ptr"))?.extract()?;
             let size_now: u64 = tensor.getattr(intern!(py, "nbytes"))?.extract()?;
-            Ok(now != address || size_now != size_bytes)
+            Ok(now != named.address || size_now != named.size_bytes)
         };
-        let moved: Vec<u64> = named
-            .iter()
-            .filter(|(address, size_bytes, reference)| has_moved(*address, *size_bytes, reference).unwrap_or(true))
-            .map(|(address, ..)| *address)
-            .collect();
+        let moved: Vec<u64> =
+            named.iter().filter(|named| has_moved(named).unwrap_or(true)).map(|named| named.address).collect();
         if !moved.is_empty() {
             self.named().retain(|named| !moved.contains(&named.address));
         }

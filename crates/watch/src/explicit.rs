@@ -348,7 +348,7 @@ impl Explicit {
         let watched = self.watched.remove(index);
         let reason = match note {
             WatchNote::Freed => Some("it was freed"),
-            WatchNote::Resized => Some("its tensor has other memory or another size"),
+            WatchNote::Resized => Some("its tensor is gone, or has other memory or another size"),
             _ => None,
         };
         if let Some(reason) = reason {

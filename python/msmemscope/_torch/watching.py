@@ -67,10 +67,7 @@ class Watching:
 
     def __init__(self) -> None:
         self._native = _internal.BlockWatch(_synchronise, _synchronise_stream, _is_capturing, _has_own_layout)
-        try:
-            self._native.note_blocks(_alive_blocks())
-        except Exception as error:  # noqa: BLE001 - a foreign module; blocks allocated from now on are known
-            _messages.warn_once(f"blocks that are alive already cannot be listed: {error}")
+        self._note_alive_blocks()
         if not self._native.is_blocking():
             _messages.warn_once(
                 "ASCEND_LAUNCH_BLOCKING is not 1: the device is waited for before and after each operator, but what "
@@ -78,6 +75,12 @@ class Watching:
                 "on the names of operators"
             )
         atexit.register(self._native.record_coverage)
+
+    def _note_alive_blocks(self) -> None:
+        try:
+            self._native.note_blocks(_alive_blocks())
+        except Exception as error:  # noqa: BLE001 - a foreign module; blocks allocated from now on are known
+            _messages.warn_once(f"blocks that are alive already cannot be listed: {error}")
 
     def before(self, operator: Any, args: Any, kwargs: Any) -> tuple[int, int]:
         """An operator is about to run; gives what :meth:`after` needs."""
@@ -97,7 +100,12 @@ class Watching:
             _messages.warn_once(f"memory cannot be looked at after an operator: {error}")
 
     def add(self, name: str, place: tuple[int, int], device: int | None, dumps: int | None, reference: Any) -> None:
-        """Watch a block from now on."""
+        """Watch a block from now on.
+
+        :raises msmemscope.exceptions.AddressError: if there is only an address, and no block of the pool at it.
+        """
+        if reference is None:
+            self._note_alive_blocks()  # of a pool that tells us nothing
         _tell(self._native.add(name, place, device, dumps, reference))
 
     def remove(self, address: int) -> None:
