@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -186,9 +187,9 @@ def finish_files(*, is_told: bool = False) -> None:
     directory = _internal.process_directory()
     if directory is None or _internal.is_supervised():
         return
-    program = _paths.program()
+    program, later = _paths.program(), f"msmemscope finish {shlex.quote(str(directory))}"
     if program is None:
-        _messages.warn_once(f"the recording is in {directory}; write its files with: msmemscope finish {directory}")
+        _messages.warn_once(f"the recording is in {directory}; write its files with: {later}")
         return
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "MSMEMSCOPE_RECORDING")}
     try:
@@ -205,7 +206,10 @@ def finish_files(*, is_told: bool = False) -> None:
     except (OSError, RecorderError) as error:
         text, is_written = str(error), False
     if not is_written:
-        _messages.warning(f"the files of {directory} could not be written, the recording is kept: {text}")
+        _messages.warning(
+            f"the files of {directory} could not be written, the recording is kept: {text}\n"
+            f"when the cause is removed: {later}"
+        )
     elif is_told or _is_interactive():
         _messages.tell(text)  # else the same is told at the end of the program
 

@@ -413,7 +413,24 @@ def test_files_that_cannot_be_written_are_only_a_warning(run):
     """)
     assert one.stdout == "'own'\n"
     assert "could not be written, the recording is kept: [Errno 24] Too many open files" in one.stderr
+    (directory,) = (path.parent for path in one.files("recording.trace"))
+    assert f"when the cause is removed: msmemscope finish {directory}\n" in one.stderr
     assert len(one.rows("MALLOC", "HAL")) == 1
+
+
+def test_files_that_cannot_be_written_at_the_end_are_told_with_what_to_do(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        framework.begin()
+        msmemscope.start()
+        framework.allocate(4096)
+        msmemscope.stop(finish=False)
+        (msmemscope.recording_directory() / "device_0").write_text("in the way")
+    """)
+    (directory,) = (path.parent for path in one.files("recording.trace"))
+    assert f"once the cause is removed: msmemscope finish '{directory}'" in one.stderr
 
 
 def test_messages_never_go_to_stdout(run):

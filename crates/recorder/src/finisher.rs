@@ -1,6 +1,6 @@
 //! Finishes a recording that nobody supervises: runs `msmemscope finish` at exit and waits for it.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,12 @@ const PLACES: [&str; 4] = ["../bin/msmemscope.bin", "msmemscope.bin", "msmemscop
 
 /// Runs the finisher, `given` or found near this library, on a directory.
 pub fn finish(given: Option<&Path>, directory: &Path) {
-    let spawned = given
-        .map(Path::to_owned)
-        .or_else(find)
-        .and_then(|program| spawn(program.as_os_str(), directory.as_os_str()).then_some(()));
-    if spawned.is_none() {
+    let program = given.map(Path::to_owned).or_else(find);
+    let end = program.and_then(|program| spawn(program.as_os_str(), directory.as_os_str()));
+    if end != Some(0) {
         let directory = directory.display();
-        message::say(&format!("the recording is in {directory}; for its results: msmemscope finish '{directory}'"));
+        let when = if end.is_some() { "once the cause is removed" } else { "for its results" };
+        message::say(&format!("the recording is in {directory}; {when}: msmemscope finish '{directory}'"));
     }
 }
 
@@ -39,10 +38,10 @@ fn find() -> Option<PathBuf> {
 }
 
 /// Runs a program and waits for it, without the job's own handlers hearing of this child. What it
-/// prints goes to stderr: stdout is the job's. Returns whether it could be started.
-fn spawn(program: &OsStr, directory: &OsStr) -> bool {
+/// prints goes to stderr: stdout is the job's. Returns its status, if it could be started.
+fn spawn(program: &OsStr, directory: &OsStr) -> Option<c_int> {
     let text = |text: &OsStr| CString::new(text.as_bytes()).ok();
-    let (Some(program), Some(directory)) = (text(program), text(directory)) else { return false };
+    let (program, directory) = (text(program)?, text(directory)?);
     let arguments = [program.as_ptr(), c"finish".as_ptr(), directory.as_ptr(), std::ptr::null()];
     let environment = process::environment_without_recorder();
     let mut environment_pointers: Vec<_> = environment.iter().map(|entry| entry.as_ptr().cast_mut()).collect();
@@ -61,7 +60,7 @@ fn spawn(program: &OsStr, directory: &OsStr) -> bool {
             libc::posix_spawn_file_actions_addopen(&mut actions, libc::STDERR_FILENO, c"/dev/null".as_ptr(), flags, 0);
         }
         libc::posix_spawn_file_actions_adddup2(&mut actions, libc::STDERR_FILENO, libc::STDOUT_FILENO);
-        let mut child = 0;
+        let (mut child, mut end) = (0, 0);
         let status = libc::posix_spawn(
             &mut child,
             program.as_ptr(),
@@ -72,11 +71,11 @@ fn spawn(program: &OsStr, directory: &OsStr) -> bool {
         );
         libc::posix_spawn_file_actions_destroy(&mut actions);
         if status == 0 {
-            while libc::waitpid(child, std::ptr::null_mut(), 0) < 0 && errno::last() == libc::EINTR {}
+            while libc::waitpid(child, &mut end, 0) < 0 && errno::last() == libc::EINTR {}
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             libc::sigtimedwait(&child_signal, std::ptr::null_mut(), &at_once);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        status == 0
+        (status == 0).then_some(end)
     }
 }
