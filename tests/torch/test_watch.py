@@ -323,6 +323,21 @@ for wrong in (torch.ones(3), torch.empty(0, device="npu")):
 """
 
 
+@pytest.mark.parametrize(
+    "option, reason",
+    [
+        ("nosuch,sigmoid_", "operator 'nosuch' never ran with an output on an NPU"),
+        ("add:7,sigmoid_", "operator 'add' never ran with output 7 on an NPU"),
+        ("sigmoid_", "'sigmoid_' only ends watching, and Python named no block"),
+    ],
+)
+def test_that_nothing_was_watched_is_told(tmp_path, option, reason):
+    program = "import torch, torch_npu; (torch.ones(8, device='npu') + 1).sigmoid_()"
+    watched = Watched(tmp_path, [f"--watch={option}"], ["-c", program])
+    assert f"--watch: nothing was watched: {reason}" in watched.said + watched.printed
+    assert watched.text == f"Nothing was watched, although --watch asked for it:\n  {reason}.\n"
+
+
 ADDRESSES = """
 import torch, torch_npu, msmemscope
 from msmemscope import watcher

@@ -19,7 +19,7 @@ use crate::colour;
 use crate::progress::Bar;
 use crate::summary::{lost_events, missing};
 use crate::terminal::Terminal;
-use crate::{Outcome, print};
+use crate::{Outcome, print, unwatched};
 
 /// Exit status of a check that found a rule broken.
 const RULE_BROKEN: u8 = 1;
@@ -277,6 +277,13 @@ pub fn report_watched(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             .map(|answers| serde_json::json!({ "process_id": answers.process_id, "watch": answers.watch }))
             .collect();
         return print_json(&serde_json::json!({ "processes": processes }));
+    }
+    let mut reasons: Vec<String> =
+        imported.recordings.iter().filter_map(unwatched::wanted).map(|watch| unwatched::reason(&watch)).collect();
+    reasons.dedup();
+    if watched.is_empty() && !reasons.is_empty() {
+        let lines: String = reasons.iter().map(|reason| format!("  {reason}.\n")).collect();
+        return print(format!("Nothing was watched, although --watch asked for it:\n{lines}").as_bytes());
     }
     if watched.is_empty() {
         return print(b"No memory was watched here; record with --watch, or use msmemscope.watcher.\n");

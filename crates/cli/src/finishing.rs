@@ -20,7 +20,7 @@ use crate::scopes::Scopes;
 use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
-use crate::{FAILURE, Outcome, print};
+use crate::{FAILURE, Outcome, print, unwatched};
 
 /// Finishes one recording and reports on it.
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
@@ -72,6 +72,9 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     notes.extend(stacks.notes());
     if report.files.iter().all(|file| file.rows == 0) && settings.collect_mode == CollectMode::Deferred {
         notes.push("nothing to write: the job never called start() (--collect-mode=deferred)".to_owned());
+    }
+    if let (Some(watch), None) = (&settings.watch, answers.as_ref().and_then(|answers| answers.watch.as_ref())) {
+        notes.push(format!("--watch: nothing was watched: {}", unwatched::reason(watch)));
     }
     let mut process = ProcessReport {
         directory: recording.path.clone(),

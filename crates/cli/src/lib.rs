@@ -29,6 +29,7 @@ mod summary;
 mod supervise;
 mod terminal;
 mod units;
+mod unwatched;
 
 use std::ffi::OsString;
 use std::io::Write;
