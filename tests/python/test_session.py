@@ -1,8 +1,11 @@
 """Collection control: scopes, shadow collection, steps."""
 
+import json
 import signal
+import subprocess
 
 import pytest
+from running import PROGRAM
 
 
 def test_two_lines_are_enough(run):
@@ -54,6 +57,33 @@ def test_scopes_can_be_repeated(run):
     """)
     assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["4096", "8192", "12288"]
     assert len(one.files("memscope_dump_*.csv")) == 1
+
+
+def test_recording_and_files_speak_of_the_scopes(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(events="alloc,free", output="out")
+        framework.begin()
+        framework.free(framework.allocate(1 << 26))        # before the scope
+        early = framework.allocate(1 << 20)
+        msmemscope.start()
+        kept, late = framework.allocate(2 << 20), framework.allocate(4 << 20)
+        msmemscope.stop()
+        framework.free(late)
+        behind = framework.allocate(1 << 27)               # after the scope
+    """)
+    frees = {int(row.attributes["size"]) >> 20: row.attributes.get("freed") for row in one.rows("FREE", "HAL")}
+    assert frees == {1: None, 2: None, 4: "true"}
+    (table,) = one.files("memscope_dump_*.csv")
+    numbers = []
+    for source in (one.output, table):
+        command = [str(PROGRAM), "analyze", str(source), "--analysis=leaks", "--json"]
+        (process,) = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["processes"]
+        numbers.append(process["summary"])
+    assert numbers[0]["pools"] == numbers[1]["pools"]
+    (pool,) = (pool for pool in numbers[0]["pools"] if pool["pool"] == "HAL")
+    assert (pool["peak_used_bytes"], pool["end_used_bytes"]) == (7 << 20, 3 << 20)
 
 
 def test_files_are_there_after_stop(run):

@@ -102,7 +102,8 @@ impl Fragmentation {
     #[inline]
     pub fn block(&mut self, change: &BlockChange<'_>, situation: &Situation) {
         let (BlockChange::Begins(block, event) | BlockChange::Ends(block, event)) = change;
-        if event.total_bytes == 0 {
+        // Rows of what happened while recording was off do not say what the pool held.
+        if event.total_bytes == 0 || event.shadow {
             return;
         }
         let state = self.pools.entry((block.properties.device, block.properties.pool));

@@ -20,6 +20,7 @@ use crate::scopes::Scopes;
 use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
+use crate::unmatched::unmatched_filters;
 use crate::{FAILURE, Outcome, print, unwatched};
 
 /// Finishes one recording and reports on it.
@@ -36,6 +37,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);
     }
+    let timeline = options.timeline.clone();
     let failure_blocks = settings.analysis.contains(AnalysisSet::OOM).then_some(settings.oom_block_count);
     let questions = (!settings.analysis.is_empty() || settings.watch.is_some())
         .then(|| analyzing::questions(settings.analysis, usize::from(settings.oom_block_count)));
@@ -70,6 +72,7 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
     write_config(&recording.path, settings);
     let mut notes = report.notes;
     notes.extend(stacks.notes());
+    notes.extend(unmatched_filters(&timeline, &report.summary));
     if report.files.iter().all(|file| file.rows == 0) && settings.collect_mode == CollectMode::Deferred {
         notes.push("nothing to write: the job never called start() (--collect-mode=deferred)".to_owned());
     }

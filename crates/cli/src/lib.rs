@@ -29,6 +29,7 @@ mod summary;
 mod supervise;
 mod terminal;
 mod units;
+mod unmatched;
 mod unwatched;
 
 use std::ffi::OsString;

@@ -312,4 +312,4 @@ fn fitting(characters: impl Iterator<Item = char>, columns: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -85,6 +85,8 @@ pub(crate) struct BlockRow {
     pub(crate) address: u64,
     pub(crate) size_bytes: u64,
     pub(crate) shadow: bool,
+    /// Whether a FREE that was not recorded did happen, instead of closing a block at the process end.
+    pub(crate) freed: bool,
     pub(crate) total_bytes: Option<u64>,
     pub(crate) process_used_bytes: Option<u64>,
     pub(crate) device_used_bytes: Option<u64>,
@@ -153,7 +155,7 @@ fn block_row(row: &Row<'_>, is_allocation: bool) -> Result<BlockRow, SkipReason>
     };
     let mut block_device = device(row.device);
     let mut properties = BlockProperties::framework(pool, block_device);
-    let (mut size_bytes, mut shadow, mut pinned) = (None, false, false);
+    let (mut size_bytes, mut shadow, mut freed, mut pinned) = (None, false, false, false);
     let (mut total_bytes, mut process_used_bytes, mut device_used_bytes) = (None, None, None);
     let mut owner = Vec::new();
     let mut address_in_attributes = None;
@@ -164,6 +166,7 @@ fn block_row(row: &Row<'_>, is_allocation: bool) -> Result<BlockRow, SkipReason>
         b"process_used" => process_used_bytes = decimal(value),
         b"device_used" => device_used_bytes = decimal(value),
         b"shadow" => shadow = value == b"true",
+        b"freed" => freed = value == b"true",
         b"pinned" => pinned = value == b"true",
         b"owner" => owner.extend_from_slice(value),
         b"MID" => properties.module_id = decimal(value).and_then(|id| u8::try_from(id).ok()).unwrap_or(0),
@@ -202,7 +205,17 @@ fn block_row(row: &Row<'_>, is_allocation: bool) -> Result<BlockRow, SkipReason>
         None if is_allocation => return Err(SkipReason::MissingSize),
         None => 0,
     };
-    Ok(BlockRow { properties, address, size_bytes, shadow, total_bytes, process_used_bytes, device_used_bytes, owner })
+    Ok(BlockRow {
+        properties,
+        address,
+        size_bytes,
+        shadow,
+        freed,
+        total_bytes,
+        process_used_bytes,
+        device_used_bytes,
+        owner,
+    })
 }
 
 fn module_id(name: &[u8]) -> Option<u8> {

@@ -233,10 +233,11 @@ impl Input {
         read(&mut taker, &mut skipped_by_reader)?;
         let mut report = taker.report;
         report.merge(&skipped_by_reader);
-        if let Some((reason, row_number)) = report.first_problem()
-            && report.rows_used == 0
-            && report.rows_derived == 0
-        {
+        if report.rows_used == 0 && report.rows_derived == 0 {
+            let Some((reason, row_number)) = report.first_problem() else {
+                self.report.file_is_empty(path);
+                return Ok(());
+            };
             return Err(ImportError::NothingUsable {
                 path: path.to_owned(),
                 rows_skipped: report.rows_skipped(),

@@ -151,7 +151,7 @@ impl ProcessBuilder {
                 }
             }
             Meaning::Free(block) => {
-                shadow = block.shadow;
+                shadow = block.shadow && !block.freed;
                 named_device = block.properties.device;
                 extra = Self::around(&block);
                 Stored::Free { properties: block.properties.pack(), address: block.address }

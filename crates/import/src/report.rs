@@ -1,6 +1,7 @@
 //! What happened to the rows of an input: nothing is dropped without being counted.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// Why a row was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -58,12 +59,18 @@ pub struct ImportReport {
     pub rows_derived: u64,
     skipped: [u64; SkipReason::ALL.len()],
     first_problem: Option<(SkipReason, u64)>,
+    empty_files: Vec<PathBuf>,
 }
 
 impl ImportReport {
     pub(crate) fn skip(&mut self, reason: SkipReason, row_number: u64) {
         self.skipped[reason as usize] += 1;
         self.first_problem.get_or_insert((reason, row_number));
+    }
+
+    /// A file had no rows.
+    pub(crate) fn file_is_empty(&mut self, path: &Path) {
+        self.empty_files.push(path.to_owned());
     }
 
     pub(crate) fn merge(&mut self, other: &ImportReport) {
@@ -76,6 +83,7 @@ impl ImportReport {
             (Some(mine), Some(theirs)) if theirs.1 < mine.1 => Some(theirs),
             (mine, theirs) => mine.or(theirs),
         };
+        self.empty_files.extend_from_slice(&other.empty_files);
     }
 
     /// Rows skipped for one reason.
@@ -93,8 +101,23 @@ impl ImportReport {
         self.first_problem
     }
 
-    /// One line for people, or nothing if every row was used.
+    /// One line for people, or nothing if every file had rows and every row was used.
     pub fn notice(&self) -> Option<String> {
+        let parts = [self.notice_of_empty_files(), self.notice_of_skipped_rows()];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    fn notice_of_empty_files(&self) -> Option<String> {
+        let first = self.empty_files.first()?.display();
+        Some(match self.empty_files.len() - 1 {
+            0 => format!("no events in {first}"),
+            1 => format!("no events in {first} and 1 other file"),
+            others => format!("no events in {first} and {others} other files"),
+        })
+    }
+
+    fn notice_of_skipped_rows(&self) -> Option<String> {
         let (reason, row_number) = self.first_problem?;
         let counts: Vec<String> = SkipReason::ALL
             .into_iter()

@@ -2,7 +2,7 @@
 //!
 //! | Event | Event Type | Name | Attr |
 //! |---|---|---|---|
-//! | MALLOC, FREE | pool | N/A | `allocation_id`, `addr`, `size`, then unless `shadow:true`: `pinned`, `used`, `total`, `process_used`, `device_used`; MALLOC: `owner`, `inefficient_type`; MALLOC of HAL: `page_type`, `alloc_type` |
+//! | MALLOC, FREE | pool | N/A | `allocation_id`, `addr`, `size`, `shadow:true` with `freed:true` for a FREE before the process end, or else `pinned`, `used`, `total`, `process_used`, `device_used`; MALLOC: `owner`, `inefficient_type`; MALLOC of HAL: `page_type`, `alloc_type` |
 //! | ACCESS | READ, WRITE, UNKNOWN | operator | `allocation_id`, `addr`, `size`, `type`, `dtype`, `format`, `shape` |
 //! | OP_LAUNCH | ATEN_START, ATEN_END, ATB_START, ATB_END | operator | as recorded |
 //! | KERNEL_LAUNCH | KERNEL_LAUNCH, KERNEL_EXECUTE_START, KERNEL_EXECUTE_END, KERNEL_START, KERNEL_END | kernel | `streamId`, `taskId` or as recorded |
@@ -273,6 +273,9 @@ impl<'a> Row<'a> {
         }
         if block.shadow {
             visit("shadow", Value::Text("true"));
+            if !is_malloc && !block.alive_at_process_end {
+                visit("freed", Value::Text("true"));
+            }
         } else if pool == Pool::HostTensor {
             visit("total", Value::Number(block.used_bytes));
         } else {

@@ -47,6 +47,8 @@ pub struct BlockEvent {
     /// True if this was not observed while recording: the block was alive before the start, ended
     /// while recording was stopped, was alive at the process end, or was replaced without a free.
     pub shadow: bool,
+    /// True for the end of a block that nobody freed before the process ended.
+    pub alive_at_process_end: bool,
 }
 
 /// Use of a card as last sampled.

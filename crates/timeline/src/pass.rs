@@ -2,8 +2,8 @@
 //!
 //! Recording states: while recording is on, allocations and frees become events as they come. While
 //! it is not (in the *shadow*), allocations are only remembered. When recording starts, every
-//! remembered block that is still alive gets its MALLOC at the time of the start; a remembered block
-//! that ends before that leaves no trace. A block of a recorded scope that ends in the shadow gets its
+//! remembered block that is still alive gets its MALLOC at the time of the start and counts from then
+//! on; a remembered block that ends before that leaves no trace, also not in the numbers. A block of a recorded scope that ends in the shadow gets its
 //! FREE at its real time. Blocks alive at the process end get a FREE there. All of these are marked
 //! as shadow events.
 
@@ -69,6 +69,17 @@ struct Origin {
     thread_id: u32,
     native_stack: StackId,
     python_stack: StackId,
+}
+
+/// How a block ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BlockEnd {
+    /// It was freed while recording was on.
+    Recorded,
+    /// It was freed while recording was not on, or replaced without a free.
+    Unrecorded,
+    /// Nobody freed it.
+    WithProcess,
 }
 
 /// Whole-card memory as last sampled.
@@ -345,8 +356,9 @@ impl<'s> Timeline<'s> {
         self.summary.allocation_ids += 1;
         let recording = self.is_recording();
         let latest_ns = if recording { self.clock.block_begin(time, key) } else { 0 };
-        let statistics_ns = if recording { latest_ns } else { self.clock.wall_ns(time) };
-        self.pools.state(properties.pool, properties.device).block_begins(size_bytes, statistics_ns);
+        if recording {
+            self.pools.state(properties.pool, properties.device).block_begins(size_bytes, latest_ns);
+        }
         let mut block = Block {
             allocation_id: self.summary.allocation_ids,
             size_bytes,
@@ -387,6 +399,7 @@ impl<'s> Timeline<'s> {
             total_bytes: state.total_bytes(),
             card,
             shadow,
+            alive_at_process_end: false,
         }
     }
 
@@ -435,15 +448,15 @@ impl<'s> Timeline<'s> {
         residual: bool,
         sink: &mut impl EventSink,
     ) {
-        let BlockProperties { pool, device, .. } = block.properties;
-        self.pools.state(pool, device).block_ends(block.size_bytes, residual);
         if block.in_shadow {
             self.summary.shadow_only_blocks += 1;
             return;
         }
-        let shadow = origin.is_none() || !self.is_recording();
+        let BlockProperties { pool, device, .. } = block.properties;
+        self.pools.state(pool, device).block_ends(block.size_bytes, residual);
+        let end = if origin.is_some() && self.is_recording() { BlockEnd::Recorded } else { BlockEnd::Unrecorded };
         let timestamp_ns = self.clock.block_end(time, block.latest_ns, key);
-        self.emit_free(timestamp_ns, origin, key, &block, shadow, sink);
+        self.emit_free(timestamp_ns, origin, key, &block, end, sink);
     }
 
     fn emit_free(
@@ -452,7 +465,7 @@ impl<'s> Timeline<'s> {
         origin: Option<Origin>,
         key: BlockKey,
         block: &Block,
-        shadow: bool,
+        end: BlockEnd,
         sink: &mut impl EventSink,
     ) {
         let origin = origin.unwrap_or(Origin {
@@ -462,7 +475,8 @@ impl<'s> Timeline<'s> {
         });
         let device = block.properties.device;
         let step = self.steps.step_of(device);
-        let event = self.block_event(key.address(), block, shadow);
+        let mut event = self.block_event(key.address(), block, end != BlockEnd::Recorded);
+        event.alive_at_process_end = end == BlockEnd::WithProcess;
         let shown = block.free_is_wanted || (self.filter.kinds.frees && self.passes(device, step));
         self.deliver(shown, timestamp_ns, origin, device, step, EventKind::Free(event), sink);
     }
@@ -530,6 +544,7 @@ impl<'s> Timeline<'s> {
     fn recording(&mut self, time: u64, origin: Origin, state: RecordingState, sink: &mut impl EventSink) {
         let previous = self.state.replace(state);
         let is_on = state == RecordingState::On;
+        self.pools.recording(is_on);
         if is_on == (previous == Some(RecordingState::On)) {
             return;
         }
@@ -539,33 +554,36 @@ impl<'s> Timeline<'s> {
         let first_card = self.cards.get(&Device::Npu(0));
         let card = first_card.map(|card| (card.total_bytes.saturating_sub(card.used_bytes), card.total_bytes));
         self.emit_plain(time, origin, EventKind::StartTrace { card }, sink);
-        for key in self.blocks.keys_where(|block| block.in_shadow) {
+        // All are in use at the start, so all count before the first is told.
+        let promoted = self.blocks.keys_where(|block| block.in_shadow);
+        for &key in &promoted {
             let Some(slot) = self.blocks.slot(key) else { continue };
             let timestamp_ns = self.clock.block_begin(time, key);
             let block = self.blocks.get_mut(slot);
             block.in_shadow = false;
             block.latest_ns = timestamp_ns;
-            let promoted = *block;
+            let BlockProperties { pool, device, .. } = block.properties;
+            self.pools.state(pool, device).block_begins(block.size_bytes, timestamp_ns);
+        }
+        for key in promoted {
+            let Some(slot) = self.blocks.slot(key) else { continue };
+            let block = *self.blocks.get(slot);
             let origin =
-                Origin { thread_id: promoted.thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
-            let free_is_wanted = self.emit_malloc(origin, key.address(), &promoted, true, sink);
+                Origin { thread_id: block.thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
+            let free_is_wanted = self.emit_malloc(origin, key.address(), &block, true, sink);
             self.blocks.get_mut(slot).free_is_wanted = free_is_wanted;
         }
     }
 
     /// Ends the pass: closes what is open if the process has ended, and gives the numbers.
     pub fn finish(mut self, end_monotonic_ns: u64, sink: &mut impl EventSink) -> Summary {
-        let live = self.blocks.keys_where(|_| true);
+        let live = self.blocks.keys_where(|block| !block.in_shadow);
         self.summary.live_blocks = live.len() as u64;
         if self.settings.process_ended {
             for key in live {
-                match self.blocks.remove(key) {
-                    Some(block) if !block.in_shadow => {
-                        let timestamp_ns = self.clock.block_next(end_monotonic_ns, block.latest_ns);
-                        self.emit_free(timestamp_ns, None, key, &block, true, sink);
-                    }
-                    _ => {}
-                }
+                let Some(block) = self.blocks.remove(key) else { continue };
+                let timestamp_ns = self.clock.block_next(end_monotonic_ns, block.latest_ns);
+                self.emit_free(timestamp_ns, None, key, &block, BlockEnd::WithProcess, sink);
             }
         }
         for (thread_id, span) in self.python_calls.end_all(self.clock.wall_ns(end_monotonic_ns)) {
@@ -574,6 +592,7 @@ impl<'s> Timeline<'s> {
         }
         let (steps, nested_steps, steps_of_other_source) = self.steps.counts();
         self.summary.steps = steps;
+        self.summary.latest_step = self.steps.latest();
         self.summary.nested_steps = nested_steps;
         self.summary.steps_of_other_source = steps_of_other_source;
         self.summary.unmatched_python_ends = self.python_calls.unmatched_ends();

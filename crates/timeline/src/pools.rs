@@ -6,6 +6,9 @@
 //! | PyTorch workspace | total becomes its size | total falls by its size | used becomes its size | used falls |
 //! | ATB | total grows by its size | total falls by its size | used grows | used falls |
 //! | others | | | used grows | used falls |
+//!
+//! Blocks begin here when they are recorded: those allocated while recording is not on begin at its next start, if
+//! they are still alive. So all numbers speak of the recorded scopes, as the files of a recording do.
 
 use msmemscope_event::{Device, Pool};
 use rustc_hash::FxHashMap;
@@ -21,6 +24,8 @@ const NO_SLOT: u16 = u16::MAX;
 pub(crate) struct PoolState {
     summary: PoolSummary,
     heaps: u32,
+    /// What the pool holds; the summary knows what it held when it was last recorded.
+    held_bytes: u64,
 }
 
 impl PoolState {
@@ -39,7 +44,7 @@ impl PoolState {
             residual_blocks: 0,
             clamped_frees: 0,
         };
-        Self { summary, heaps: 0 }
+        Self { summary, heaps: 0, held_bytes: 0 }
     }
 
     pub(crate) fn used_bytes(&self) -> u64 {
@@ -77,9 +82,16 @@ impl PoolState {
         }
     }
 
-    fn set_total(&mut self, total_bytes: u64) {
-        self.summary.end_total_bytes = total_bytes;
-        self.summary.peak_total_bytes = self.summary.peak_total_bytes.max(total_bytes);
+    fn hold(&mut self, held_bytes: u64, is_recording: bool) {
+        self.held_bytes = held_bytes;
+        if is_recording {
+            self.tell_held();
+        }
+    }
+
+    fn tell_held(&mut self) {
+        self.summary.end_total_bytes = self.held_bytes;
+        self.summary.peak_total_bytes = self.summary.peak_total_bytes.max(self.held_bytes);
     }
 }
 
@@ -90,11 +102,22 @@ pub(crate) struct PoolBook {
     slots: Vec<u16>,
     /// Heaps by pool and address, with the device and size they were registered with.
     heaps: FxHashMap<(Pool, u64), (Device, u64)>,
+    /// Whether recording is on; heaps change also while it is not, which shows when it is on again.
+    is_recording: bool,
 }
 
 impl PoolBook {
     pub(crate) fn new() -> Self {
-        Self { states: Vec::new(), slots: vec![NO_SLOT; POOL_CODES * DEVICE_CODES], heaps: FxHashMap::default() }
+        let slots = vec![NO_SLOT; POOL_CODES * DEVICE_CODES];
+        Self { states: Vec::new(), slots, heaps: FxHashMap::default(), is_recording: true }
+    }
+
+    /// Recording begins or pauses. What pools hold at a begin counts.
+    pub(crate) fn recording(&mut self, is_on: bool) {
+        self.is_recording = is_on;
+        if is_on {
+            self.states.iter_mut().for_each(PoolState::tell_held);
+        }
     }
 
     /// The state of a pool on a device.
@@ -112,8 +135,9 @@ impl PoolBook {
     #[inline]
     pub(crate) fn heap_registered(&mut self, pool: Pool, device: Device, address: u64, size_bytes: u64) {
         let replaced = self.heaps.insert((pool, address), (device, size_bytes));
+        let is_recording = self.is_recording;
         if pool != Pool::Atb {
-            self.state(pool, device).set_total(size_bytes);
+            self.state(pool, device).hold(size_bytes, is_recording);
             return;
         }
         if let Some((old_device, old_size_bytes)) = replaced {
@@ -121,7 +145,7 @@ impl PoolBook {
         }
         let state = self.state(pool, device);
         state.heaps += 1;
-        state.set_total(state.total_bytes().saturating_add(size_bytes));
+        state.hold(state.held_bytes.saturating_add(size_bytes), is_recording);
     }
 
     /// A heap was withdrawn. Returns false if nobody had registered it.
@@ -136,9 +160,10 @@ impl PoolBook {
     }
 
     fn withdraw(&mut self, pool: Pool, device: Device, size_bytes: u64) {
+        let is_recording = self.is_recording;
         let state = self.state(pool, device);
         state.heaps = state.heaps.saturating_sub(1);
-        state.summary.end_total_bytes = state.summary.end_total_bytes.saturating_sub(size_bytes);
+        state.hold(state.held_bytes.saturating_sub(size_bytes), is_recording);
     }
 
     /// Whether a device has a heap of this pool.

@@ -138,6 +138,11 @@ impl StepTracker {
         step.map_or(0, |step| step.number)
     }
 
+    /// The highest number of a step so far; zero without steps.
+    pub(crate) fn latest(&self) -> u64 {
+        if self.ended > 0 { self.current } else { self.begun }
+    }
+
     /// Steps, nested ones, and those of the other source.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
         (self.begun + self.ended, self.nested, self.of_other_source)
@@ -161,7 +166,7 @@ mod tests {
         steps.range_ends(10);
         assert_eq!(steps.step_of(FIRST), 0);
         steps.range_begins(FIRST, 12);
-        assert_eq!(steps.step_of(FIRST), 2);
+        assert_eq!((steps.step_of(FIRST), steps.latest()), (2, 2));
     }
 
     #[test]
@@ -206,8 +211,8 @@ mod tests {
     #[test]
     fn the_api_counts_from_the_begin_of_the_recording_if_known() {
         let mut steps = StepTracker::new(Some(StepSource::Api { first_number: 1 }));
-        assert_eq!(steps.step_of(FIRST), 1);
+        assert_eq!((steps.step_of(FIRST), steps.latest()), (1, 0));
         steps.step_ended(FIRST, 1);
-        assert_eq!(steps.step_of(Device::Unknown), 2);
+        assert_eq!((steps.step_of(Device::Unknown), steps.latest()), (2, 2));
     }
 }

@@ -9,15 +9,15 @@ pub struct PoolSummary {
     pub pool: Pool,
     /// Physical device.
     pub device: Device,
-    /// Most bytes in use at once.
+    /// Most bytes in use at once while recording was on.
     pub peak_used_bytes: u64,
     /// When that was first reached, wall clock.
     pub peak_timestamp_ns: u64,
-    /// Bytes in use at the end, before blocks still alive were closed.
+    /// Bytes in use at the end, before blocks still alive were closed; blocks of the recorded scopes only.
     pub end_used_bytes: u64,
     /// Most bytes the pool held at once, as far as it said.
     pub peak_total_bytes: u64,
-    /// Bytes the pool held at the end.
+    /// Bytes the pool held at the end of the last scope.
     pub end_total_bytes: u64,
     /// Blocks allocated.
     pub allocations: u64,
@@ -59,6 +59,8 @@ pub struct Summary {
     pub allocation_ids: u64,
     /// Steps begun.
     pub steps: u64,
+    /// The highest number of a step.
+    pub latest_step: u64,
     /// `step start` ranges inside an open step of their device; they do not count.
     pub nested_steps: u64,
     /// Steps told by the source that did not come first; they do not count.
@@ -73,7 +75,7 @@ pub struct Summary {
     pub unknown_accesses: u64,
     /// Blocks allocated and freed while recording was not on.
     pub shadow_only_blocks: u64,
-    /// Blocks alive at the end.
+    /// Blocks of the recorded scopes alive at the end.
     pub live_blocks: u64,
     /// Allocations the driver refused.
     pub failed_allocations: u64,

@@ -2,7 +2,8 @@
 
 use super::*;
 
-fn pool(pool: Pool, device: Device, bytes: u64, allocations: u64) -> PoolSummary {
+/// A pool with numbers of this size.
+pub(crate) fn pool(pool: Pool, device: Device, bytes: u64, allocations: u64) -> PoolSummary {
     PoolSummary {
         pool,
         device,

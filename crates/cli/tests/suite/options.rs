@@ -59,6 +59,23 @@ fn good_values_record_and_say_nothing() {
 }
 
 #[test]
+fn filters_that_match_nothing_say_so() {
+    let bench = Bench::new();
+    let said = |option: &str| stderr(&bench.record(&[option], SCRIPT));
+    assert!(said("--steps=99").contains("Note: no step 99: the job had 2 steps\n"));
+    assert!(said("--device=npu:7").contains("Note: nothing was recorded on npu:7; events were seen on npu:0, npu:1\n"));
+    assert!(!said("--device=npu:1,npu:7").contains("nothing was recorded"));
+    let header = bench.output().join("memscope_dump_1.csv");
+    let columns = "ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr";
+    std::fs::write(&header, format!("{columns}\n")).expect("writable");
+    let mut analyze = bench.msmemscope(["analyze"]);
+    analyze.arg(&header);
+    let output = run(analyze);
+    assert_success(&output);
+    assert!(stderr(&output).contains(&format!("no events in {}", header.display())), "{}", stderr(&output));
+}
+
+#[test]
 fn bad_values_are_one_line_with_status_two_and_nothing_is_created() {
     let bench = Bench::new();
     let long = format!("--output=/{}", "x".repeat(4096));

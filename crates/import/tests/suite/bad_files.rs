@@ -71,6 +71,19 @@ fn bad_rows_are_skipped_and_counted() {
     assert_eq!(report.skipped(SkipReason::UnknownEvent), 1);
 }
 
+#[test]
+fn files_without_rows_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let paths = ["memscope_dump_1.csv", "memscope_dump_2.csv"].map(|name| directory.path().join(name));
+    paths.iter().for_each(|path| fs::write(path, format!("{HEADER}\n")).unwrap());
+    let imported = open(&paths[0]).unwrap();
+    assert!(imported.recordings.is_empty());
+    let notice = format!("no events in {}", paths[0].display());
+    assert_eq!(imported.report.notice(), Some(notice.clone()));
+    let notices = open(directory.path()).unwrap().report.notice();
+    assert_eq!(notices, Some(format!("{notice} and 1 other file")));
+}
+
 #[derive(Clone, Debug)]
 enum Damage {
     Cut(prop::sample::Index),

@@ -24,6 +24,21 @@ fn blocks_alive_at_the_end_are_not_freed_by_their_closing_rows() {
 }
 
 #[test]
+fn blocks_freed_after_the_last_scope_are_freed() {
+    let imported = open_rows(&[
+        r#"1,SYSTEM,START_TRACE,N/A,100,7,7,N/A,N/A,,,"#,
+        r#"2,MALLOC,PTA,N/A,110,7,7,0,0x1000,"{allocation_id:1,size:10,used:10,total:99}",,"#,
+        r#"3,MALLOC,PTA,N/A,120,7,7,0,0x2000,"{allocation_id:2,size:20,used:30,total:99}",,"#,
+        r#"4,SYSTEM,STOP_TRACE,N/A,130,7,7,N/A,N/A,,,"#,
+        r#"5,FREE,PTA,N/A,140,7,7,0,0x1000,"{allocation_id:1,size:10,shadow:true,freed:true}",,"#,
+        r#"6,FREE,PTA,N/A,150,7,7,0,0x2000,"{allocation_id:2,size:20,shadow:true}",,"#,
+    ]);
+    let (_, summary) = events(&imported.recordings[0]);
+    let pool = &summary.pools[0];
+    assert_eq!((pool.peak_used_bytes, pool.end_used_bytes, pool.live_blocks()), (30, 20, 1));
+}
+
+#[test]
 fn blocks_alive_before_the_start_are_told_as_such() {
     let imported = open_rows(&[
         r#"1,SYSTEM,START_TRACE,N/A,100,7,7,N/A,N/A,"{free:40,total:100}",,"#,

@@ -52,6 +52,13 @@ struct ModelBlock {
 /// A line of the model: id, whether it begins, size, shadow, used and total unless shadow.
 type Line = (u64, bool, u64, bool, Option<(u64, u64)>);
 
+/// A block begins to count. Gives what its pool has in use then.
+fn begin(used: &mut HashMap<(Pool, Device), u64>, state: (Pool, Device), size: u64) -> u64 {
+    let now = used.entry(state).or_default();
+    *now = if state.0 == Pool::PytorchWorkspace { size } else { *now + size };
+    *now
+}
+
 /// The obvious way: lists, no times.
 fn model(actions: &[Action]) -> (Vec<Line>, u64) {
     let mut live: Vec<(usize, u64, ModelBlock)> = Vec::new();
@@ -66,16 +73,14 @@ fn model(actions: &[Action]) -> (Vec<Line>, u64) {
                 let state = place(kind);
                 if let Some(at) = live.iter().position(|&(k, a, _)| k == kind && a == address) {
                     let (_, _, old) = live.remove(at);
-                    let now = used.entry(state).or_default();
-                    *now = now.saturating_sub(old.size);
                     if !old.hidden {
+                        let now = used.entry(state).or_default();
+                        *now = now.saturating_sub(old.size);
                         lines.push((old.id, false, old.size, true, None));
                     }
                 }
-                let now = used.entry(state).or_default();
-                *now = if state.0 == Pool::PytorchWorkspace { size } else { *now + size };
                 if recording {
-                    let numbers = (*now, total.get(&state).copied().unwrap_or(0));
+                    let numbers = (begin(&mut used, state, size), total.get(&state).copied().unwrap_or(0));
                     lines.push((next_id, true, size, false, Some(numbers)));
                 }
                 live.push((kind, address, ModelBlock { id: next_id, size, hidden: !recording }));
@@ -96,9 +101,9 @@ fn model(actions: &[Action]) -> (Vec<Line>, u64) {
                 };
                 let (kind, _, block) = live.remove(at);
                 let state = place(kind);
-                let now = used.entry(state).or_default();
-                *now = now.saturating_sub(block.size);
                 if !block.hidden {
+                    let now = used.entry(state).or_default();
+                    *now = now.saturating_sub(block.size);
                     let numbers = (*now, total.get(&state).copied().unwrap_or(0));
                     lines.push((block.id, false, block.size, !recording, recording.then_some(numbers)));
                 }
@@ -109,8 +114,9 @@ fn model(actions: &[Action]) -> (Vec<Line>, u64) {
             Action::Record(on) => {
                 if on && !recording {
                     live.sort_by_key(|(_, _, block)| block.id);
-                    for (_, _, block) in live.iter_mut().filter(|(_, _, block)| block.hidden) {
+                    for (kind, _, block) in live.iter_mut().filter(|(_, _, block)| block.hidden) {
                         block.hidden = false;
+                        begin(&mut used, place(*kind), block.size);
                         lines.push((block.id, true, block.size, true, None));
                     }
                 }

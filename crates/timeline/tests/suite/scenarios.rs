@@ -5,7 +5,7 @@ use msmemscope_event::{
     StackId, StringId,
 };
 use msmemscope_timeline::{
-    DeviceFilter, EventFilter, EventKind, EventKinds, StepSource, TimelineSettings, detect_step_source,
+    DeviceFilter, EventFilter, EventKind, EventKinds, StepSource, TimelineEvent, TimelineSettings, detect_step_source,
     possible_devices,
 };
 
@@ -256,15 +256,37 @@ fn frees_and_blocks_while_stopped() {
             "3 malloc #2 2 used 3/0",
             "10 stop",
             "11 free~ #1 1 used 2/0",
-            "15 free~ #2 2 used 8/0",
+            "15 free~ #2 2 used 0/0",
             "20 start",
             "20 malloc~ #4 8 used 24/0",
             "20 malloc~ #5 16 used 24/0",
             "30 stop",
-            "90 free~ #4 8 used 56/0",
-            "90 free~ #5 16 used 56/0",
+            "90 free~ #4 8 used 24/0",
+            "90 free~ #5 16 used 24/0",
         ]
     );
+    let summary = facts.run().1;
+    let pool = &summary.pools[0];
+    assert_eq!((pool.peak_used_bytes, pool.end_used_bytes), (24, 24), "what was never shown does not count");
+    assert_eq!((pool.allocations, pool.frees, pool.residual_blocks, summary.live_blocks), (4, 1, 1, 2));
+    let told_alive = |event: &TimelineEvent| match &event.kind {
+        EventKind::Free(block) if block.shadow => Some(block.alive_at_process_end),
+        _ => None,
+    };
+    let told_alive: Vec<bool> = facts.run().0.iter().filter_map(told_alive).collect();
+    assert_eq!(told_alive, [false, false, true, true]);
+}
+
+#[test]
+fn pools_hold_what_they_hold_while_recorded() {
+    let heap = |size_bytes| Fact::HeapRegistered { properties: pool(Pool::PytorchCaching), address: 0x1, size_bytes };
+    let mut facts = Facts::ending_at(90);
+    facts.at(1, SHADOW).at(2, heap(500)).at(3, heap(200));
+    facts.at(10, ON).at(11, allocation(pool(Pool::PytorchCaching), 0x10, 1)).at(12, heap(300)).at(20, SHADOW);
+    facts.at(21, heap(700));
+    assert_eq!(facts.run().1.pools[0].peak_total_bytes, 300);
+    facts.at(30, ON);
+    assert_eq!(facts.run().1.pools[0].peak_total_bytes, 700, "held at the second start");
 }
 
 #[test]
