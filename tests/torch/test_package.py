@@ -197,6 +197,38 @@ def test_scopes_share_files_whatever_is_analysed(tmp_path):
     assert any("inefficient_type" in row.attributes for row in mallocs)
 
 
+def test_what_was_made_before_the_forward_pass_is_no_activation(tmp_path):
+    run = run_program(
+        tmp_path / "run",
+        """
+        import torch
+        import torch_npu
+        import msmemscope
+
+        class Masked(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(100, 100)
+                self.register_buffer("mask", torch.ones(300, 100))
+
+            def forward(self, inputs):
+                return self.linear(inputs) * self.mask
+
+        msmemscope.config(analysis="decompose", output="out")
+        msmemscope.start()
+        model = Masked().npu()
+        inputs = torch.ones(300, 100).npu()
+        result = model(inputs)
+        print(model.mask.data_ptr(), inputs.data_ptr(), result.data_ptr())
+        result.sum().backward()
+        msmemscope.stop()
+        """,
+    )
+    owners = {int(row["Ptr"], 16): row.attributes["owner"] for row in run.rows("MALLOC", "PTA")}
+    mask, inputs, result = (owners[int(address)] for address in run.stdout.split())
+    assert (mask, inputs, result) == ("PTA@ops@aten", "PTA@ops@aten", "PTA@model@activation")
+
+
 def test_documented_samples(tmp_path):
     run = run_program(
         tmp_path / "run",

@@ -2,8 +2,9 @@
 //!
 //! Labels give `PTA@weight` or `PTA@ops`; the owner tree of MindStudio Insight knows `PTA@model@weight`
 //! and `PTA@ops@aten`. Where a component (such as `fsdp2`) is named the levels stay as they are. A block
-//! of the caching allocator that a forward operator made, that is no weight, gradient or optimizer
-//! state, and that is alive when the backward pass of its step begins is an activation.
+//! of the caching allocator that an operator made since the forward pass began, that is no weight,
+//! gradient or optimizer state, and that is alive when the backward pass of its step begins is an
+//! activation. Where nobody tells that a forward pass begins, it is the step.
 
 use msmemscope_event::{AutogradPhase, Device, Pool};
 use msmemscope_timeline::{BlockEvent, OwnerBook, TimelineEvent, UnplacedLabels};
@@ -48,11 +49,17 @@ pub(crate) struct OwnerFollower {
     book: Option<OwnerBook>,
     /// Devices whose step has seen its backward pass.
     in_backward: FxHashSet<Device>,
+    /// Blocks born on any device when the forward pass of a device began, until its backward pass.
+    forward_births: FxHashMap<Device, u64>,
 }
 
 impl Default for OwnerFollower {
     fn default() -> Self {
-        Self { book: Some(OwnerBook::default()), in_backward: FxHashSet::default() }
+        Self {
+            book: Some(OwnerBook::default()),
+            in_backward: FxHashSet::default(),
+            forward_births: FxHashMap::default(),
+        }
     }
 }
 
@@ -95,13 +102,18 @@ impl OwnerFollower {
         }
     }
 
-    /// Whether this is the first backward pass of a step.
-    pub(crate) fn begins_backward(&mut self, device: Device, phase: AutogradPhase) -> bool {
+    /// At the first backward pass of a step: how many blocks had been born when its forward pass began, zero if nobody
+    /// told. `births` are the blocks born so far.
+    pub(crate) fn begins_backward(&mut self, device: Device, phase: AutogradPhase, births: u64) -> Option<u64> {
         match phase {
-            AutogradPhase::Backward => self.in_backward.insert(device),
+            AutogradPhase::Backward => {
+                let forward_births = self.forward_births.remove(&device).unwrap_or(0);
+                self.in_backward.insert(device).then_some(forward_births)
+            }
             AutogradPhase::Forward => {
                 self.in_backward.remove(&device);
-                false
+                self.forward_births.entry(device).or_insert(births);
+                None
             }
         }
     }

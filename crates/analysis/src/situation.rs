@@ -231,18 +231,17 @@ impl Situation {
         }
     }
 
-    /// What forward operators have made in this step and is alive when its backward pass begins is an
-    /// activation.
+    /// What operators have made in the forward pass of this step and is alive when its backward pass begins is an
+    /// activation. What they made before, such as the buffers of a module that is moved to the device, is not.
     fn autograd(&mut self, device: Device, phase: AutogradPhase) {
-        if !self.owners.begins_backward(device, phase) {
-            return;
-        }
+        let Some(forward_births) = self.owners.begins_backward(device, phase, self.births) else { return };
         let step = self.steps(device).begun;
         for live in self.slots.iter_mut().flatten() {
             let is_activation = live.properties.pool == Pool::PytorchCaching
                 && live.properties.device == device
                 && live.operator.is_some()
-                && live.device_step == step;
+                && live.device_step == step
+                && live.birth > forward_births;
             if is_activation {
                 live.owner = live.owner.of_activation();
             }
