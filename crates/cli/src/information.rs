@@ -49,6 +49,10 @@ fn describe(recording: &RecordingDirectory) -> Result<String, String> {
     );
     line("Steps", if summary.steps == 0 { "none".to_owned() } else { count(summary.steps) });
     line("Trace", size(completeness));
+    if completeness.records_left_out > 0 {
+        let left_out = count(completeness.records_left_out);
+        line("Room made", format!("{left_out} records of blocks that came and went before recording began left out"));
+    }
     line("Results", if recording.is_finished() { "written".to_owned() } else { "not written yet".to_owned() });
     for item in completeness_lines(completeness, &summary) {
         line("Missing", item);

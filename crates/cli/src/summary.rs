@@ -252,13 +252,6 @@ fn totals(reports: &[ProcessReport]) -> Vec<PoolSummary> {
 pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
     let mut lines = lost_events(completeness);
     lines.extend(losses(completeness, |reason| !reason.loses_events()));
-    if completeness.records_left_out > 0 {
-        lines.push(format!(
-            "{} records of blocks that came and went before recording began, left out at the size limit of the trace: \
-             peaks of that time are not known",
-            count(completeness.records_left_out)
-        ));
-    }
     if summary.unknown_free_count() > 0 {
         lines.push(format!("{} frees of blocks allocated before recording began", count(summary.unknown_free_count())));
     }

@@ -87,7 +87,7 @@ fn details_and_what_was_before_recording_began_are_no_lost_events() {
         ..Completeness::default()
     };
     let summary = Summary { unknown_frees: vec![(Pool::Hal, 3)], ..Summary::default() };
-    assert_eq!(missing(&completeness, &summary).len(), 5);
+    assert_eq!(missing(&completeness, &summary).len(), 4);
     assert_eq!(lost_events(&completeness), [""; 0]);
     let completeness = Completeness { closed: false, ..completeness };
     assert_eq!(lost_events(&completeness).len(), 1, "what was buffered when the process ended is gone");
