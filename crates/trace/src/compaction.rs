@@ -27,10 +27,14 @@ const LARGEST_ROUND: usize = 128;
 pub(crate) const LARGEST_RESULT: u32 = 128;
 /// A round must free at least this share of the chunks it takes on, or it is not worth its time.
 const SMALLEST_GAIN: usize = 4;
+/// What is wiped of a chunk that is replaced, in this order, so that a reader sees a replaced chunk, an empty one, or none.
+const VACATED_IN_ORDER: [usize; 4] =
+    [chunk_offset::COMMITTED_BYTES, chunk_offset::MAGIC, chunk_offset::REPLACED_IN, chunk_offset::MADE_IN];
 
 impl TraceFile {
     /// Replaces old chunks by fewer ones. `interval` is a time in which only what is alive at its end matters; it may
-    /// reach into the future. Returns how many chunks can be handed out again; zero if it is not worth it.
+    /// reach into the future. Returns how many chunks can be handed out again; zero if it is not worth it, or if
+    /// something failed: then chunks may be marked with the number of the round, and no other must follow.
     ///
     /// Only one thread at a time may be in here.
     pub fn compact(&self, interval: &Range<u64>, now_ns: u64) -> u32 {
@@ -65,11 +69,9 @@ impl TraceFile {
             self.table().compacted(index, begin_ns, round.interval.end); // In order, for the next round.
         }
         for &index in &replaced {
-            // In this order, so that a reader sees a replaced chunk, an empty one, or none.
-            for field in [chunk_offset::COMMITTED_BYTES, chunk_offset::MAGIC, chunk_offset::REPLACED_IN] {
+            for field in VACATED_IN_ORDER {
                 descriptor.write_at(&[0; 4], header_field(index, field))?;
             }
-            descriptor.write_at(&[0; 4], header_field(index, chunk_offset::MADE_IN))?;
             self.table().vacated(index);
         }
         Ok(gain as u32)
@@ -78,26 +80,12 @@ impl TraceFile {
     /// Writes the new chunks. Those of a round that is given up remain unseen; their places can be used again.
     fn write_images(&self, images: Vec<ChunkImage>, number: u32, descriptor: &Descriptor) -> Option<Vec<u32>> {
         let mut made = Vec::new();
-        let mut is_written = true;
-        for image in images {
-            let Some(index) = self.claim_any_index() else {
-                is_written = false;
-                break;
-            };
+        let are_written = images.into_iter().all(|image| {
+            let Some(index) = self.claim_any_index() else { return false };
             made.push(index);
-            let bytes = image.into_sealed(index, number);
-            let offset = chunk_file_offset(index);
-            let written = descriptor
-                .reserve(offset, CHUNK_BYTES)
-                .and_then(|()| descriptor.write_at(&bytes[CHUNK_HEADER_BYTES..], offset + CHUNK_HEADER_BYTES as u64))
-                .and_then(|()| descriptor.write_at(&bytes[..CHUNK_HEADER_BYTES], offset));
-            if written.is_err() {
-                is_written = false;
-                break;
-            }
-            self.note_handed_out(index);
-        }
-        if is_written {
+            self.write_chunk(index, &image.into_sealed(index, number), descriptor).is_ok()
+        });
+        if are_written {
             return Some(made);
         }
         for index in made {
@@ -106,6 +94,17 @@ impl TraceFile {
             }
         }
         None
+    }
+
+    /// The header comes last: without it a reader takes the chunk for one that was never used.
+    fn write_chunk(&self, index: u32, bytes: &[u8], descriptor: &Descriptor) -> Result<(), i32> {
+        let offset = chunk_file_offset(index);
+        let (header, payload) = bytes.split_at(CHUNK_HEADER_BYTES);
+        descriptor.reserve(offset, CHUNK_BYTES)?;
+        descriptor.write_at(payload, offset + CHUNK_HEADER_BYTES as u64)?;
+        descriptor.write_at(header, offset)?;
+        self.note_handed_out(index);
+        Ok(())
     }
 }
 
