@@ -14,6 +14,15 @@ from truth import read
 IS_OLD = torch.torch_version.TorchVersion(torch.__version__) < "2.6"
 # What torch_npu raises when a card is full: old releases have no type of their own for it.
 OUT_OF_MEMORY = "RuntimeError" if IS_OLD else "OutOfMemoryError"
+# A program that asks for more than a card has, and goes on.
+LACK_OF_MEMORY = """
+    kept = torch.ones(1 << 20, device="npu")
+    try:
+        torch.empty(1 << 40, device="npu")
+    except RuntimeError:
+        print("survived")
+    after = torch.ones(1 << 20, device="npu")
+"""
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

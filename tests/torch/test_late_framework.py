@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import IS_OLD
+from programs import IS_OLD, LACK_OF_MEMORY
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
@@ -12,15 +12,6 @@ from running import run_program
 
 #: torch_npu comes when it is imported, not with torch.
 BY_HAND = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-
-OUT_OF_MEMORY = """
-    kept = torch.ones(1 << 20, device="npu")
-    try:
-        torch.empty(1 << 40, device="npu")
-    except RuntimeError:
-        print("survived")
-    after = torch.ones(1 << 20, device="npu")
-"""
 
 STARTS = {
     "first": "import msmemscope; msmemscope.config({}); msmemscope.start(); import torch; import torch_npu",
@@ -38,12 +29,12 @@ def snapshots(run):
 @pytest.mark.parametrize("events", ["alloc,free", "alloc,free,launch"])
 def test_snapshots_at_a_lack_of_memory(tmp_path, start, events):
     begin = STARTS[start].format(f'events="{events}", output="out"')
-    run = run_program(tmp_path / "run", f"\n    {begin}\n{OUT_OF_MEMORY}", environment=BY_HAND)
+    run = run_program(tmp_path / "run", f"\n    {begin}\n{LACK_OF_MEMORY}", environment=BY_HAND)
     assert snapshots(run) == ["OOM_Snapshot", "OOM_Snapshot After"]
 
 
 def test_snapshots_at_a_lack_of_memory_from_the_command_line(tmp_path):
-    code = f"\n    import torch, torch_npu\n{OUT_OF_MEMORY}"
+    code = f"\n    import torch, torch_npu\n{LACK_OF_MEMORY}"
     run = run_program(tmp_path / "run", code, mode="cli", options=("--events=alloc,free",), environment=BY_HAND)
     assert snapshots(run) == ["OOM_Snapshot", "OOM_Snapshot After"]
 

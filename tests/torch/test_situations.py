@@ -6,6 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
+from programs import LACK_OF_MEMORY
 from running import run_program
 
 TWO_CARDS = {"STANDIN_DEVICES": "2"}
@@ -204,15 +205,7 @@ def test_in_a_console_without_restarting_it(tmp_path):
 def test_snapshots_before_and_after_a_lack_of_memory_in_a_program_that_imports_nothing(tmp_path):
     run = run_program(
         tmp_path / "run",
-        """
-        import torch, torch_npu
-        kept = torch.ones(1 << 20, device="npu")
-        try:
-            torch.empty(1 << 40, device="npu")
-        except RuntimeError:
-            print("survived")
-        after = torch.ones(1 << 20, device="npu")
-        """,
+        f"\n    import torch, torch_npu\n{LACK_OF_MEMORY}",
         mode="cli",
     )
     assert "survived" in run.stdout
