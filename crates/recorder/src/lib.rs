@@ -8,7 +8,8 @@
 //! * [`exports`] is the list of symbols other code can see; [`hal`], [`acl`], [`mstx`] and [`mstx_memory`] are the hooks.
 //! * [`real`] finds the functions behind them, with [`elf`]; [`lookup`] answers `dlsym`;
 //!   [`import_tables`] redirects functions that must not be exported.
-//! * [`thread`] appends records, [`process`] owns the trace file, [`state`] says what is recorded.
+//! * [`thread`] appends records, each at one of the [`workplaces`] of its thread; [`process`] owns the trace file,
+//!   [`state`] says what is recorded.
 //! * [`stacks`] takes the call stacks of events, [`python_stacks`] those of Python.
 //! * [`card`] asks how full a card is when memory runs out.
 //! * [`control`] lets guests in, such as the Python package; [`block_observer`] tells one of them about blocks.
@@ -49,3 +50,4 @@ mod state;
 mod strings;
 mod thread;
 mod ticks;
+mod workplaces;

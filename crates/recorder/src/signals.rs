@@ -23,12 +23,3 @@ pub fn blocked<Value>(work: impl FnOnce() -> Value) -> Value {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     value
 }
-
-/// Whether this thread runs on its alternate signal stack.
-pub fn on_alternate_stack() -> bool {
-    // SAFETY: plain old data.
-    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
-    // SAFETY: only asks; the result outlives the call.
-    let known = unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) } == 0;
-    known && stack.ss_flags & libc::SS_ONSTACK != 0
-}

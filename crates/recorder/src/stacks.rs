@@ -4,12 +4,13 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use msmemscope_config::Settings;
 use msmemscope_event::{Fact, LossReason, ModuleId, StackId};
 use msmemscope_unwind::{ModuleDescription, StackSink, ThreadState, Unwinder};
 
+use crate::workplaces::Workplaces;
 use crate::{errno, losses, message, python_stacks, state, strings, thread};
 
 /// Depth of the stack of an allocation that failed, whatever the settings say.
@@ -37,16 +38,11 @@ impl Stacks {
     pub const NONE: Self = Self { native: StackId::NONE, python: StackId::NONE };
 }
 
-struct Context {
-    /// Where on the stack a stack is being taken, zero if none is.
-    taking: Cell<usize>,
-    /// What the unwinder knows about this thread; null before its first stack.
-    unwinding: Cell<*mut ThreadState>,
-}
+/// What the unwinder knows about a thread; null before its first stack.
+type Unwinding = Cell<*mut ThreadState>;
 
 thread_local! {
-    static CONTEXT: Context =
-        const { Context { taking: Cell::new(0), unwinding: Cell::new(std::ptr::null_mut()) } };
+    static UNWINDING: Workplaces<Unwinding> = const { Workplaces::new(Cell::new(std::ptr::null_mut())) };
 }
 
 /// Puts settings in force.
@@ -107,19 +103,13 @@ pub fn of_failure(monotonic_ns: u64) -> Stacks {
 /// Takes the native stack of the caller.
 #[inline(never)]
 fn take_native(monotonic_ns: u64, depth: u32) -> StackId {
-    CONTEXT.with(|context| {
-        let marker = Cell::new(0u8);
-        let here = marker.as_ptr() as usize;
-        let earlier = context.taking.get();
-        if earlier != 0 && !thread::is_abandoned(earlier, here) {
+    UNWINDING.with(|places| {
+        let own = places.take_own();
+        let Some(place) = own.or_else(|| errno::preserved(|| places.take_spare(Unwinding::default))) else {
             losses::count(LossReason::StackMissing, 1);
             return StackId::NONE;
-        }
-        context.taking.set(here);
-        compiler_fence(Ordering::SeqCst);
-        let taken = errno::preserved(|| catch_unwind(AssertUnwindSafe(|| take(context, monotonic_ns, depth))));
-        compiler_fence(Ordering::SeqCst);
-        context.taking.set(0);
+        };
+        let taken = errno::preserved(|| catch_unwind(AssertUnwindSafe(|| take(&place, monotonic_ns, depth))));
         taken.unwrap_or_else(|_| {
             losses::count(LossReason::Internal, 1);
             NATIVE_DEPTH.store(0, Ordering::Relaxed);
@@ -130,16 +120,16 @@ fn take_native(monotonic_ns: u64, depth: u32) -> StackId {
 }
 
 #[inline(always)]
-fn take(context: &Context, monotonic_ns: u64, depth: u32) -> StackId {
+fn take(unwinding: &Unwinding, monotonic_ns: u64, depth: u32) -> StackId {
     let Some(unwinder) = Unwinder::global() else {
         losses::count(LossReason::StackMissing, 1);
         return StackId::NONE;
     };
-    if context.unwinding.get().is_null() {
-        context.unwinding.set(Box::into_raw(ThreadState::boxed()));
+    if unwinding.get().is_null() {
+        unwinding.set(Box::into_raw(ThreadState::boxed()));
     }
-    // SAFETY: not null, belongs to this thread, and `taking` keeps signal handlers away from it.
-    let unwinding = unsafe { &mut *context.unwinding.get() };
+    // SAFETY: not null, belongs to this thread, and to whoever has taken the place it is at.
+    let unwinding = unsafe { &mut *unwinding.get() };
     let capture = unwinder.capture(depth as usize, unwinding, &mut Definitions { monotonic_ns });
     if let Some(reason) = capture.loss {
         losses::count(reason, 1);
@@ -149,13 +139,14 @@ fn take(context: &Context, monotonic_ns: u64, depth: u32) -> StackId {
 
 /// Gives back what the unwinder knows about a thread that ends.
 pub fn forget_thread() {
-    CONTEXT.with(|context| {
-        let unwinding = context.unwinding.get();
-        if context.taking.get() == 0 && !unwinding.is_null() {
-            context.unwinding.set(std::ptr::null_mut());
-            // SAFETY: made from a box in this thread, and no longer used.
-            drop(unsafe { Box::from_raw(unwinding) });
-        }
+    UNWINDING.with(|places| {
+        places.clear_up(|unwinding| {
+            let unwinding = unwinding.replace(std::ptr::null_mut());
+            if !unwinding.is_null() {
+                // SAFETY: made from a box in this thread, and no longer used.
+                drop(unsafe { Box::from_raw(unwinding) });
+            }
+        });
     });
 }
 

@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use msmemscope_event::{Device, Fact, LossReason, StackId};
 use msmemscope_trace::writer::Chunk;
@@ -13,12 +13,11 @@ use msmemscope_trace::writer::Chunk;
 use crate::open_labels::{OpenLabel, OpenLabels};
 use crate::stacks::{self, Stacks};
 use crate::ticks::QuickClock;
+use crate::workplaces::{Taken, Workplaces};
 use crate::{clock, errno, losses, message, process, signals, state};
 
 /// No thread has written under this generation.
 const NO_GENERATION: u64 = u64::MAX;
-/// Smaller than anything the kernel puts on the stack to run a signal handler.
-const SMALLEST_SIGNAL_FRAME_BYTES: usize = 512;
 
 /// Whether this thread's current device is known.
 #[derive(Clone, Copy)]
@@ -30,14 +29,19 @@ pub enum CurrentDevice {
 }
 
 struct Context {
-    /// The recording that `chunk` belongs to; differs from the current one after a fork.
+    /// The recording that knows this thread; differs from the current one after a fork.
     generation: Cell<u64>,
-    /// Where on the stack a record is being written, zero if none is.
-    writing: Cell<usize>,
     last_stamp_ns: Cell<u64>,
     quick_clock: QuickClock,
     device: Cell<CurrentDevice>,
     open_labels: OpenLabels,
+    desks: Workplaces<Desk>,
+}
+
+/// Where a record is written: the chunk it goes into.
+struct Desk {
+    /// The recording that `chunk` belongs to; differs from the current one after a fork.
+    generation: Cell<u64>,
     /// Where a chunk of a buffered trace is noted.
     live_place: Cell<Option<usize>>,
     chunk: UnsafeCell<Option<Chunk>>,
@@ -47,13 +51,11 @@ thread_local! {
     static CONTEXT: Context = const {
         Context {
             generation: Cell::new(NO_GENERATION),
-            writing: Cell::new(0),
             last_stamp_ns: Cell::new(0),
             quick_clock: QuickClock::new(),
             device: Cell::new(CurrentDevice::NotAsked),
             open_labels: OpenLabels::new(),
-            live_place: Cell::new(None),
-            chunk: UnsafeCell::new(None),
+            desks: Workplaces::new(Desk::new()),
         }
     };
 }
@@ -174,52 +176,61 @@ fn record_with_stacks(monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> boo
 #[inline(always)]
 fn record_made<'a>(monotonic_ns: u64, stacks: Stacks, make: impl Fn() -> Fact<'a>) -> bool {
     let context = context();
-    let marker = Cell::new(0u8);
-    let here = marker.as_ptr() as usize;
-    if context.writing.get() != 0 && !context.recover(here) {
-        losses::count(LossReason::Reentered, 1);
-        return false;
+    match context.desks.take_own() {
+        Some(desk) => {
+            desk.append(monotonic_ns, stacks, &make()) || record_slowly(context, &desk, monotonic_ns, stacks, &make())
+        }
+        None => record_elsewhere(context, monotonic_ns, stacks, &make()),
     }
-    context.writing.set(here);
-    compiler_fence(Ordering::SeqCst);
-    let written =
-        context.append(monotonic_ns, stacks, &make()) || record_slowly(context, monotonic_ns, stacks, &make());
-    compiler_fence(Ordering::SeqCst);
-    context.writing.set(0);
-    written
 }
 
-/// Whether work of this thread that seems to go on at `earlier` on its stack was abandoned, seen from
-/// `here`: a signal handler jumped out of it. Its frame is then gone from the stack.
-pub fn is_abandoned(earlier: usize, here: usize) -> bool {
-    earlier < here + SMALLEST_SIGNAL_FRAME_BYTES && !signals::on_alternate_stack()
+/// Writes a record while another of this thread is in the making, or was abandoned: a signal handler runs, or jumped
+/// away, or switched to another user-level thread.
+#[cold]
+#[inline(never)]
+fn record_elsewhere(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
+    match errno::preserved(|| context.desks.take_spare(Desk::new)) {
+        Some(desk) => {
+            desk.append(monotonic_ns, stacks, fact) || record_slowly(context, &desk, monotonic_ns, stacks, fact)
+        }
+        None => {
+            losses::count(LossReason::Reentered, 1);
+            false
+        }
+    }
 }
 
-impl Context {
-    /// The chunk of this thread.
+impl Desk {
+    const fn new() -> Self {
+        Self { generation: Cell::new(NO_GENERATION), live_place: Cell::new(None), chunk: UnsafeCell::new(None) }
+    }
+
+    /// The chunk at this desk.
     ///
     /// # Safety
-    /// Only while `writing` is set by the caller, which keeps signal handlers out.
-    #[expect(clippy::mut_from_ref, reason = "the guard in `writing` makes the reference unique")]
+    /// Only by whoever has taken the desk.
+    #[expect(clippy::mut_from_ref, reason = "a desk is taken by one record at a time")]
     #[inline(always)]
     unsafe fn chunk(&self) -> &mut Option<Chunk> {
         // SAFETY: promised by the caller; no other thread ever sees this cell.
         unsafe { &mut *self.chunk.get() }
     }
 
-    /// Appends to the current chunk if it belongs to this recording and has room.
+    /// Appends to the current chunk if it belongs to this recording and has room. The desk must be taken.
     #[inline(always)]
     fn append(&self, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
         if self.generation.get() != process::owner_generation() {
             return false;
         }
-        // SAFETY: called with `writing` set.
+        // SAFETY: the desk is taken.
         match unsafe { self.chunk() } {
             Some(chunk) => chunk.append(monotonic_ns, stacks.native, stacks.python, fact),
             None => false,
         }
     }
+}
 
+impl Context {
     /// Whether the recording knows this thread; labels alone are no reason to begin one.
     fn tells_labels(&self) -> bool {
         let is_current = self.generation.get() == process::owner_generation();
@@ -228,29 +239,24 @@ impl Context {
         }
         is_current && state::records_blocks()
     }
-
-    /// Whether the record that seems to be in the making was abandoned. The chunk it left half done is
-    /// given up; its committed records are safe.
-    #[cold]
-    fn recover(&self, here: usize) -> bool {
-        let abandoned = is_abandoned(self.writing.get(), here);
-        if abandoned {
-            // SAFETY: the frame that used the chunk no longer exists. What is noted of it stays: it is never unmapped.
-            unsafe { *self.chunk() = None };
-        }
-        abandoned
-    }
 }
 
 #[cold]
 #[inline(never)]
-fn record_slowly(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
+fn record_slowly(
+    context: &Context,
+    desk: &Taken<'_, Desk>,
+    monotonic_ns: u64,
+    stacks: Stacks,
+    fact: &Fact<'_>,
+) -> bool {
     if let Some(reason) = process::unavailable(monotonic_ns) {
         losses::count(reason, 1);
         return false;
     }
-    let work =
-        std::panic::AssertUnwindSafe(|| signals::blocked(|| append_with_room(context, monotonic_ns, stacks, fact)));
+    let work = std::panic::AssertUnwindSafe(|| {
+        signals::blocked(|| append_with_room(context, desk, monotonic_ns, stacks, fact))
+    });
     match errno::preserved(|| std::panic::catch_unwind(work)) {
         Ok(Ok(())) => return true,
         Ok(Err(reason)) => losses::count(reason, 1),
@@ -265,20 +271,29 @@ fn record_slowly(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fa
 }
 
 /// Appends a record and gets whatever is missing for that: the trace, a chunk, room in it.
-fn append_with_room(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> Result<(), LossReason> {
+fn append_with_room(
+    context: &Context,
+    desk: &Taken<'_, Desk>,
+    monotonic_ns: u64,
+    stacks: Stacks,
+    fact: &Fact<'_>,
+) -> Result<(), LossReason> {
     let process = process::current(monotonic_ns)?;
-    // SAFETY: `writing` is set by `record`.
-    let slot = unsafe { context.chunk() };
-    if context.generation.get() != process.generation {
+    // SAFETY: the desk is taken.
+    let slot = unsafe { desk.chunk() };
+    if desk.generation.get() != process.generation {
         *slot = None; // Another process, before a fork, goes on writing there.
-        context.live_place.set(None);
+        desk.live_place.set(None);
+        desk.generation.set(process.generation);
+    }
+    if context.generation.get() != process.generation {
         context.generation.set(process.generation);
         context.open_labels.begin_recording();
     }
     for _ in 0..2 {
         if slot.is_none() {
             let chunk = process.chunk_for_thread(thread_id(), monotonic_ns)?;
-            context.live_place.set(process.note_live(&chunk));
+            desk.live_place.set(process.note_live(&chunk));
             *slot = Some(chunk);
             expect_end();
         }
@@ -289,7 +304,7 @@ fn append_with_room(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: 
             return Ok(());
         }
         if let Some(full) = slot.take() {
-            process.forget_live(context.live_place.take());
+            process.forget_live(desk.live_place.take());
             process.trace.seal_chunk(full);
         }
     }
@@ -342,24 +357,18 @@ fn expect_end() {
 
 /// Called when a thread that has a chunk ends; may happen again if it records afterwards.
 unsafe extern "C" fn end(_: *mut c_void) {
-    CONTEXT.with(|context| {
-        let marker = Cell::new(0u8);
-        if context.writing.get() != 0 {
-            return;
-        }
-        context.writing.set(marker.as_ptr() as usize);
-        // SAFETY: `writing` is set.
-        let chunk = unsafe { context.chunk() }.take();
+    context().desks.clear_up(|desk| {
+        // SAFETY: the desk is taken.
+        let chunk = unsafe { desk.chunk() }.take();
         if let Some(chunk) = chunk
             && let Some(process) = process::existing()
-            && process.generation == context.generation.get()
+            && process.generation == desk.generation.get()
         {
             errno::preserved(|| {
-                process.forget_live(context.live_place.take());
+                process.forget_live(desk.live_place.take());
                 process.adopt(chunk);
             });
         }
-        context.writing.set(0);
     });
     stacks::forget_thread();
 }
