@@ -12,12 +12,13 @@ TORCH_VENV ?= target/torch-venv
 
 PYTHON ?= python3
 VENV := target/venv
+HAZARDS_IN_PYTHON := $(wildcard tests/python/test_hazards*.py)
 PYTHON_SOURCES := python tests bench examples standin scripts/terminal-picture
 # Modules of torch are compiled once and kept, whatever the environment says: compiling them takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-versions torch-venv \
-	lint bench test-aarch64 wheel python test-python test-wheel
+.PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-hazards test-versions \
+	torch-venv lint bench test-aarch64 wheel python test-python test-wheel
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
@@ -25,6 +26,7 @@ help:
 	@echo "make demo-torch    the same with torch_npu: train a small transformer that keeps too much"
 	@echo "make test          test-fast, test-wheel and test-torch"
 	@echo "make test-fast     formatting, lints, tests of Rust, C and the Python package, instructions per event"
+	@echo "make test-hazards  only what programs do to break a recording, or a recording to break them; part of test-fast"
 	@echo "make test-torch    the real torch_npu on the stand-in device"
 	@echo "make test-versions Python stacks with every CPython that can be had, other releases of torch_npu"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
@@ -71,6 +73,11 @@ test: torch-venv test-fast test-wheel test-torch
 test-fast: lint build standin test-python
 	$(CARGO) test --workspace
 	$(MAKE) test-budget
+
+# What is in a module `hazards` of a crate's suite or in tests/python/test_hazards*.py; test-fast runs it with the rest.
+test-hazards: build standin
+	$(CARGO) test --workspace --test suite hazards::
+	$(if $(HAZARDS_IN_PYTHON),$(MAKE) python $(VENV)/ready && $(VENV)/bin/python -m pytest $(HAZARDS_IN_PYTHON))
 
 # Instructions per event of the hot paths; times would depend on the machine's mood.
 test-budget: python standin
