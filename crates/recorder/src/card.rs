@@ -32,7 +32,7 @@ pub fn sample(device: Device) {
         return;
     }
     LATEST_NS.store(now, Ordering::Relaxed);
-    let asked = errno::preserved(|| MANAGEMENT.get_or_init(DeviceManagement::load).as_ref()?.memory_of(number));
+    let asked = errno::aside(|| MANAGEMENT.get_or_init(DeviceManagement::load).as_ref()?.memory_of(number));
     if let Some(memory) = asked {
         thread::record_now(&Fact::CardSample {
             device,

@@ -100,7 +100,7 @@ unsafe extern "C" fn set_state(code: u32) -> i32 {
 
 unsafe extern "C" fn configure(text: Region) -> i32 {
     guarded(libc::EINVAL, || {
-        errno::preserved(|| {
+        errno::aside(|| {
             // SAFETY: lent for this call.
             let text = unsafe { text.bytes() };
             let Ok(value) = std::str::from_utf8(text) else { return libc::EINVAL };
@@ -140,7 +140,7 @@ unsafe extern "C" fn process_directory(buffer: *mut u8, capacity: usize) -> usiz
 }
 
 unsafe extern "C" fn flush() -> i32 {
-    let flushed = errno::preserved(|| process::existing().map_or(Ok(()), process::Process::flush));
+    let flushed = errno::aside(|| process::existing().map_or(Ok(()), process::Process::flush));
     flushed.err().unwrap_or(0)
 }
 

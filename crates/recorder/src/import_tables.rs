@@ -13,6 +13,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use msmemscope_courtesy::Descriptor;
+
 use crate::elf::{self, Module};
 use crate::{errno, real};
 
@@ -44,7 +46,7 @@ static SETTLED: Mutex<Vec<Settled>> = Mutex::new(Vec::new());
 /// Makes every loaded library but our own call the replacements when it means the names. Returns how
 /// many slots were changed.
 pub fn redirect(redirections: &[Redirection<'_>]) -> usize {
-    errno::preserved(|| {
+    errno::aside(|| {
         let loads = elf::load_count();
         // Only the thread that has forked goes on in a child: it cannot wait for others.
         let mut settled = SETTLED.try_lock().ok();
@@ -165,8 +167,8 @@ fn write(slot: &AtomicUsize, value: usize, is_closed: bool) -> bool {
 
 /// Mapped ranges that can be read but neither written nor executed.
 fn read_only_ranges() -> Vec<Range<usize>> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    maps.lines().filter_map(read_only_range).collect()
+    let maps = Descriptor::read_file(c"/proc/self/maps").unwrap_or_default();
+    String::from_utf8_lossy(&maps).lines().filter_map(read_only_range).collect()
 }
 
 fn read_only_range(line: &str) -> Option<Range<usize>> {

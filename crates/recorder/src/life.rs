@@ -21,7 +21,7 @@ extern "C" fn load() {
         state::disable();
         return;
     }
-    let prepared = errno::preserved(|| {
+    let prepared = errno::aside(|| {
         std::panic::catch_unwind(|| {
             // Our panics are told in our own words.
             std::panic::set_hook(Box::new(|_| {}));
@@ -47,7 +47,7 @@ extern "C" fn load() {
 
 /// Marks the recording of this process, if it has one, as complete.
 extern "C" fn exit() {
-    let _ = errno::preserved(|| std::panic::catch_unwind(close));
+    let _ = errno::aside(|| std::panic::catch_unwind(close));
 }
 
 fn close() {

@@ -23,7 +23,7 @@ fn identity_of_stderr() -> (u64, u64) {
 
 /// Remembers what stderr is, so that a file the job later opens in its place is left alone.
 pub fn remember_stderr() {
-    let (device, inode) = errno::preserved(identity_of_stderr);
+    let (device, inode) = errno::aside(identity_of_stderr);
     STDERR_DEVICE.store(device, Ordering::Relaxed);
     STDERR_INODE.store(inode, Ordering::Relaxed);
 }
@@ -37,7 +37,7 @@ pub fn stderr_is_unchanged() -> bool {
 /// Writes `[msmemscope] <text>` as one line.
 #[cold]
 pub fn say(text: &str) {
-    errno::preserved(|| {
+    errno::aside(|| {
         if !stderr_is_unchanged() {
             return;
         }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, 
 
 use msmemscope_config::RECORDING_VARIABLE;
 use msmemscope_control::SOURCE_POOL;
+use msmemscope_courtesy::Descriptor;
 use msmemscope_event::{Fact, LossReason, ProcessInfoKey, StackId};
 use msmemscope_trace::TRACE_FILE_NAME;
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
@@ -338,7 +339,7 @@ impl Process {
             put(Fact::ProcessInfo { key, text: &text[..text.len().min(LARGEST_TEXT_BYTES)] });
         };
         describe(ProcessInfoKey::RecorderVersion, env!("CARGO_PKG_VERSION").as_bytes());
-        if let Ok(arguments) = std::fs::read("/proc/self/cmdline") {
+        if let Some(arguments) = Descriptor::read_file(c"/proc/self/cmdline") {
             describe(ProcessInfoKey::CommandLine, &arguments);
         }
         if let Ok(path) = std::env::current_exe() {

@@ -55,7 +55,7 @@ pub fn invite() {
     // SAFETY: the interpreter's function of this name has this signature.
     let add_pending_call = unsafe { std::mem::transmute::<usize, AddPendingCall>(add_pending_call) };
     // SAFETY: the call may be made without the interpreter's lock; `import` takes the text over.
-    if errno::preserved(|| unsafe { add_pending_call(import, program.into_raw().cast()) }) != 0 {
+    if errno::aside(|| unsafe { add_pending_call(import, program.into_raw().cast()) }) != 0 {
         message::say("the interpreter is too busy to take in the Python half; operators are not recorded");
     }
 }
@@ -70,7 +70,7 @@ fn invite_at_import() {
     } else if let Some(program) = prepare() {
         // SAFETY: the lock is held, and this is called from where the interpreter may run any code; `import`
         // takes the text over.
-        errno::preserved(|| unsafe { import(program.into_raw().cast()) });
+        errno::aside(|| unsafe { import(program.into_raw().cast()) });
     }
 }
 

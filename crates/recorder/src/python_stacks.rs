@@ -108,7 +108,7 @@ fn miss() {
 /// Looks for an interpreter, and if there is none, not again for a while.
 #[cold]
 fn look_for_interpreter(monotonic_ns: u64) -> bool {
-    let is_found = errno::preserved(|| try_attach(monotonic_ns));
+    let is_found = errno::aside(|| try_attach(monotonic_ns));
     if !is_found {
         NEXT_LOOK_NS.fetch_max(monotonic_ns + PAUSE_BETWEEN_LOOKS_NS, Ordering::Relaxed);
     }

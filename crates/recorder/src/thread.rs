@@ -257,7 +257,7 @@ fn record_slowly(
     let work = std::panic::AssertUnwindSafe(|| {
         signals::blocked(|| append_with_room(context, desk, monotonic_ns, stacks, fact))
     });
-    match errno::preserved(|| std::panic::catch_unwind(work)) {
+    match errno::aside(|| std::panic::catch_unwind(work)) {
         Ok(Ok(())) => return true,
         Ok(Err(reason)) => losses::count(reason, 1),
         Err(_) => {
@@ -364,7 +364,7 @@ unsafe extern "C" fn end(_: *mut c_void) {
             && let Some(process) = process::existing()
             && process.generation == desk.generation.get()
         {
-            errno::preserved(|| {
+            errno::aside(|| {
                 process.forget_live(desk.live_place.take());
                 process.adopt(chunk);
             });

@@ -11,6 +11,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use msmemscope_courtesy::Descriptor;
+
 use crate::{clock, errno};
 
 /// How long the counter is trusted after a comparison. An error of one in a thousand then is 50 ns.
@@ -141,9 +143,9 @@ fn speed_between(first_ns: u64, first_ticks: u64, moment: Moment) -> Option<u64>
 fn is_usable() -> bool {
     match USABILITY.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-            let source = errno::preserved(|| std::fs::read(path));
-            let is_usable = source.is_ok_and(|name| matches!(name.trim_ascii(), b"tsc" | b"arch_sys_counter"));
+            let path = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+            let source = errno::aside(|| Descriptor::read_file(path));
+            let is_usable = source.is_some_and(|name| matches!(name.trim_ascii(), b"tsc" | b"arch_sys_counter"));
             USABILITY.store(if is_usable { USABLE } else { UNUSABLE }, Ordering::Relaxed);
             is_usable
         }

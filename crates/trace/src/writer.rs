@@ -75,14 +75,16 @@ fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// An open descriptor that is closed on drop.
-pub(crate) struct Descriptor(i32);
+/// The file, open for a moment.
+pub(crate) struct Descriptor(msmemscope_courtesy::Descriptor);
 
 impl Descriptor {
     fn open(path: &CStr, flags: i32) -> Result<Self, i32> {
-        // SAFETY: plain system call on a valid C string.
-        let descriptor = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC | libc::O_NOFOLLOW, 0o600) };
-        if descriptor < 0 { Err(last_errno()) } else { Ok(Self(descriptor)) }
+        msmemscope_courtesy::Descriptor::open(path, flags | libc::O_NOFOLLOW).map(Self)
+    }
+
+    fn number(&self) -> i32 {
+        self.0.number()
     }
 
     /// Makes sure the blocks behind a range exist.
@@ -92,7 +94,7 @@ impl Descriptor {
         }
         loop {
             // SAFETY: plain system call.
-            if unsafe { libc::fallocate(self.0, 0, offset as i64, length as i64) } == 0 {
+            if unsafe { libc::fallocate(self.number(), 0, offset as i64, length as i64) } == 0 {
                 return Ok(());
             }
             match last_errno() {
@@ -117,7 +119,7 @@ impl Descriptor {
     pub(crate) fn write_at(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), i32> {
         while !bytes.is_empty() {
             // SAFETY: the slice is valid for its length.
-            let written = unsafe { libc::pwrite(self.0, bytes.as_ptr().cast(), bytes.len(), offset as i64) };
+            let written = unsafe { libc::pwrite(self.number(), bytes.as_ptr().cast(), bytes.len(), offset as i64) };
             match written {
                 -1 if last_errno() == libc::EINTR => continue,
                 -1 => return Err(last_errno()),
@@ -135,7 +137,7 @@ impl Descriptor {
     pub(crate) fn read_at(&self, mut bytes: &mut [u8], mut offset: u64) -> Result<(), i32> {
         while !bytes.is_empty() {
             // SAFETY: the slice is valid for its length.
-            let read = unsafe { libc::pread(self.0, bytes.as_mut_ptr().cast(), bytes.len(), offset as i64) };
+            let read = unsafe { libc::pread(self.number(), bytes.as_mut_ptr().cast(), bytes.len(), offset as i64) };
             match read {
                 -1 if last_errno() == libc::EINTR => continue,
                 -1 => return Err(last_errno()),
@@ -150,7 +152,7 @@ impl Descriptor {
     }
 
     fn map(&self, offset: u64, length: usize) -> Result<*mut u8, i32> {
-        map_memory(length, libc::MAP_SHARED | libc::MAP_POPULATE, self.0, offset)
+        map_memory(length, libc::MAP_SHARED | libc::MAP_POPULATE, self.number(), offset)
     }
 
     /// Whether stores through a shared mapping are known to reach this file system.
@@ -159,16 +161,9 @@ impl Descriptor {
         // SAFETY: statfs is plain old data, for which zero is a valid value.
         let mut facts: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: `facts` outlives the call.
-        let known = unsafe { libc::fstatfs(self.0, &mut facts) } == 0;
+        let known = unsafe { libc::fstatfs(self.number(), &mut facts) } == 0;
         // The type is signed or unsigned, 32 or 64 bits, depending on the platform.
         known && !DISTRUSTED.contains(&(facts.f_type as i64 & 0xffff_ffff))
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // SAFETY: we own the descriptor.
-        unsafe { libc::close(self.0) };
     }
 }
 

@@ -11,6 +11,8 @@ use core::sync::atomic::{
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 
+use msmemscope_courtesy::uncancelled;
+
 use crate::dynamic_linker::{LoadCounters, LoadedObject, ObjectFinder, load_counters, visit_objects};
 use crate::elf::{ProgramHeaders, find_build_id};
 use crate::registers::architecture::SIGNAL_TRAMPOLINE;
@@ -258,12 +260,14 @@ impl ModuleRegistry {
         if self.finder.is_some() && self.is_gap(address) {
             return None;
         }
-        if !self.lock() {
-            return None;
-        }
-        let module = known().or_else(|| self.load(address, report));
-        self.loading.store(0, Release);
-        module
+        uncancelled(|| {
+            if !self.lock() {
+                return None;
+            }
+            let module = known().or_else(|| self.load(address, report));
+            self.loading.store(0, Release);
+            module
+        })
     }
 
     /// Takes the right to add records. Waits for another thread, but not for ever: that thread might

@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use msmemscope_courtesy::{Descriptor, uncancelled};
+
 /// Copies of foreign memory are made in pieces of this size, which never straddle a page.
 const PIECE_BYTES: u64 = 4096;
 /// A main thread's stack is taken for contiguous up to this size; deeper is read through the kernel.
@@ -159,18 +161,12 @@ pub(crate) fn copy_own_memory(address: u64, piece: &mut [u64]) -> bool {
 fn copy_through_file(address: u64, piece: &mut [u64]) -> bool {
     let Ok(offset) = libc::off_t::try_from(address) else { return false };
     let length_bytes = size_of_val(piece);
-    // SAFETY: a path that ends with NUL.
-    let descriptor = unsafe { libc::open(c"/proc/self/mem".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if descriptor < 0 {
-        return false;
-    }
-    // SAFETY: the descriptor is ours; the kernel writes at most `length_bytes` to `piece`.
-    let copied = unsafe {
-        let copied = libc::pread(descriptor, piece.as_mut_ptr().cast(), length_bytes, offset);
-        libc::close(descriptor);
-        copied
-    };
-    copied == length_bytes as isize
+    uncancelled(|| {
+        let Ok(file) = Descriptor::open(c"/proc/self/mem", libc::O_RDONLY) else { return false };
+        // SAFETY: the descriptor is ours; the kernel writes at most `length_bytes` to `piece`.
+        let copied = unsafe { libc::pread(file.number(), piece.as_mut_ptr().cast(), length_bytes, offset) };
+        copied == length_bytes as isize
+    })
 }
 
 #[cfg(test)]

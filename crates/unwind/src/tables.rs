@@ -11,6 +11,7 @@ use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register,
     RegisterRule, UnwindContext, UnwindContextStorage, UnwindSection, UnwindTableRow,
 };
+use msmemscope_courtesy::Descriptor;
 
 use crate::elf::{ProgramHeaders, Section, find_build_id, find_section};
 use crate::expression::{Value, evaluate};
@@ -266,14 +267,14 @@ struct MappedFile {
 
 impl MappedFile {
     fn open(path: &CString) -> Option<Self> {
-        // SAFETY: the path ends with NUL.
-        let descriptor = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        if descriptor < 0 {
-            return None;
-        }
+        Self::map(&Descriptor::open(path, libc::O_RDONLY).ok()?)
+    }
+
+    fn map(file: &Descriptor) -> Option<Self> {
+        let descriptor = file.number();
         let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
         // SAFETY: the descriptor is ours, the status is filled before it is read, the mapping is
-        // new and private; the descriptor is closed once and not needed by the mapping.
+        // new and private.
         let (address, size_bytes) = unsafe {
             let known = libc::fstat(descriptor, status.as_mut_ptr()) == 0;
             let size_bytes = if known { usize::try_from(status.assume_init().st_size).unwrap_or(0) } else { 0 };
@@ -282,7 +283,6 @@ impl MappedFile {
             } else {
                 libc::mmap(core::ptr::null_mut(), size_bytes, libc::PROT_READ, libc::MAP_PRIVATE, descriptor, 0)
             };
-            libc::close(descriptor);
             (address, size_bytes)
         };
         if address == libc::MAP_FAILED {

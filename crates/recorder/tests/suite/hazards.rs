@@ -1,5 +1,8 @@
 //! The job is sacred: with the recorder it looks exactly as without, whatever it does.
 
+mod cancellation;
+mod descriptors;
+
 use std::path::Path;
 use std::process::Command;
 

@@ -34,7 +34,7 @@ pub struct Lab {
 }
 
 /// What a run looked like from outside.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appearance {
     stdout: String,
     stderr: String,

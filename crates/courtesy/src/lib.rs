@@ -1,0 +1,10 @@
+//! Manners of code that runs as a guest in the job.
+//!
+//! * [`Descriptor`]: files are opened where the job does not look, and never in place of its standard streams.
+//! * [`uncancelled`]: a thread that the job cancels is cancelled in the job's code, not in ours.
+
+mod cancellation;
+mod descriptor;
+
+pub use cancellation::uncancelled;
+pub use descriptor::Descriptor;
