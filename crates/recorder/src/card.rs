@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use msmemscope_device_management::DeviceManagement;
 use msmemscope_event::{Device, Fact};
 
-use crate::{errno, thread};
+use crate::{errno, stack_room, thread};
 
 /// A job that fails in a loop must not spend its time here.
 const SMALLEST_INTERVAL_NS: u64 = 10_000_000;
+/// Stack that must be left for that.
+const LOADING_BYTES: usize = 64 << 10;
 
 static MANAGEMENT: OnceLock<Option<DeviceManagement>> = OnceLock::new();
 static IS_ASKING: AtomicBool = AtomicBool::new(false);
@@ -25,6 +27,10 @@ pub fn sample(device: Device) {
     let Device::Npu(number) = device else { return };
     let now = thread::stamp();
     if now.saturating_sub(LATEST_NS.load(Ordering::Relaxed)) < SMALLEST_INTERVAL_NS {
+        return;
+    }
+    // Device management may have to be loaded, with all it does by itself then.
+    if !stack_room::has(LOADING_BYTES) {
         return;
     }
     // One at a time, and never from within itself.

@@ -22,7 +22,8 @@ const POOLS: [(&[u8], Pool); 5] = [
     (b"atb", Pool::Atb),
 ];
 
-const SLOTS: usize = 1024;
+/// The kernel provides memory for those that are used.
+const SLOTS: usize = 1 << 16;
 
 /// A domain that is not a pool. The address of the slot is the handle.
 struct Slot {
@@ -121,6 +122,16 @@ mod tests {
         assert_eq!(create(b"test"), one);
         assert_eq!(Domain::of(one), Domain::Named(strings::intern(b"test")));
         assert_eq!(Domain::of(two).name(), strings::intern(b"communication"));
+    }
+
+    #[test]
+    fn thousands_of_domains_have_their_names() {
+        let names: Vec<String> = (0..3000).map(|number| format!("domain {number}")).collect();
+        let handles: Vec<_> = names.iter().map(|name| create(name.as_bytes())).collect();
+        for (name, &handle) in names.iter().zip(&handles) {
+            assert_eq!(create(name.as_bytes()), handle);
+            assert_eq!(Domain::of(handle), Domain::Named(strings::intern(name.as_bytes())), "{name}");
+        }
     }
 
     #[test]

@@ -98,6 +98,48 @@ pub fn for_each_module(mut visit: impl FnMut(&Module<'_>) -> ControlFlow<()>) {
     unsafe { linker_walk::walk(step, (&raw mut walk).cast()) };
 }
 
+/// The linker's record of a module, as debuggers read it.
+#[repr(C)]
+struct LinkMap {
+    load_address: usize,
+    path: *const c_char,
+    dynamic: *const DynamicEntry,
+    next: *const LinkMap,
+}
+
+/// What the linker shows to debuggers.
+#[repr(C)]
+struct DebuggerView {
+    _version: c_int,
+    first: *const LinkMap,
+}
+
+unsafe extern "C" {
+    #[link_name = "_r_debug"]
+    static DEBUGGER_VIEW: DebuggerView;
+}
+
+/// The first function of this name among libraries that came with the program. Takes no lock and calls nothing that
+/// another library might have replaced: what it has replaced may not be ready yet, and may ask for this very function.
+pub fn find_without_locks(libraries: &[&str], name: &CStr) -> Option<usize> {
+    // SAFETY: the linker fills the list before any code runs and adds at its end. What came with the program stays.
+    let mut record = unsafe { DEBUGGER_VIEW.first };
+    let mut index = 0;
+    // SAFETY: null or a record of the linker.
+    while let Some(LinkMap { load_address, path, dynamic, next }) = unsafe { record.as_ref() } {
+        // SAFETY: a C string of the linker; the dynamic section of a loaded module ends with a null entry.
+        let (path, dynamic) = unsafe { (CStr::from_ptr(*path), Dynamic::read(*dynamic, *load_address)) };
+        let module = Module { index, load_address: *load_address, path, headers: &[], dynamic };
+        if libraries.iter().any(|library| module.is_named(library))
+            && let Some(address) = module.exported_function(name)
+        {
+            return Some(address);
+        }
+        (record, index) = (*next, index + 1);
+    }
+    None
+}
+
 /// How many modules were ever loaded; changes whenever another one is.
 pub fn load_count() -> u64 {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, count: *mut c_void) -> c_int {
@@ -356,6 +398,9 @@ mod tests {
             let expected = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
             assert_eq!(find("libc.so.6", name), Some(expected), "{name:?}");
         }
+        let libraries = ["libno_such_library.so", "libc.so.6"];
+        assert_eq!(find_without_locks(&libraries, c"qsort"), find("libc.so.6", c"qsort"));
+        assert_eq!(find_without_locks(&libraries, c"no_such_function_anywhere"), None);
         assert_eq!(find("libc.so.6", c"no_such_function_anywhere"), None);
         assert_eq!(find("libno_such_library.so", c"malloc"), None);
     }

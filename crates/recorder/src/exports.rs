@@ -6,6 +6,7 @@
 #![cfg_attr(test, expect(non_snake_case, reason = "the names are given"))]
 
 use std::arch::naked_asm;
+use std::ffi::c_char;
 
 use crate::{acl, control, hal, lookup, mstx};
 
@@ -53,6 +54,13 @@ export! {
     aclrtHostUnregister, msmemscope_entry_aclrtHostUnregister => acl::host_unregister;
     InitInjectionMstx, msmemscope_entry_InitInjectionMstx => mstx::init_injection;
     dlsym, msmemscope_entry_dlsym => lookup::dlsym;
+}
+
+/// Options of the address sanitizer unless a program has its own: it demands to be the first library of all, lest others
+/// replace functions it replaces. We replace none of them.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn __asan_default_options() -> *const c_char {
+    c"verify_asan_link_order=0".as_ptr()
 }
 
 /// The one door for guests, found by name.

@@ -21,6 +21,16 @@ pub static MEM_FREE: RealFunction = RealFunction::new(LIBRARY, &[c"halMemFree", 
 pub static MEM_CREATE: RealFunction = RealFunction::new(LIBRARY, &[c"halMemCreate", c"halMemCreateInner"]);
 pub static MEM_RELEASE: RealFunction = RealFunction::new(LIBRARY, &[c"halMemRelease", c"halMemReleaseInner"]);
 
+/// The driver's own, where a library of the user stands before it.
+pub static DRIVER_MEM_ALLOC: RealFunction = RealFunction::of_owner(LIBRARY, &[c"halMemAlloc", c"halMemAllocInner"]);
+/// As above.
+pub static DRIVER_MEM_FREE: RealFunction = RealFunction::of_owner(LIBRARY, &[c"halMemFree", c"halMemFreeInner"]);
+/// As above.
+pub static DRIVER_MEM_CREATE: RealFunction = RealFunction::of_owner(LIBRARY, &[c"halMemCreate", c"halMemCreateInner"]);
+/// As above.
+pub static DRIVER_MEM_RELEASE: RealFunction =
+    RealFunction::of_owner(LIBRARY, &[c"halMemRelease", c"halMemReleaseInner"]);
+
 type MemAlloc = unsafe extern "C-unwind" fn(*mut *mut c_void, u64, u64) -> i32;
 type MemFree = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
 type MemCreate = unsafe extern "C-unwind" fn(*mut *mut c_void, usize, *const MemoryRequest, u64) -> i32;
@@ -97,9 +107,38 @@ fn record_free(result: i32, monotonic_ns: u64, interface: AllocationInterface, b
     }
 }
 
-/// Hook of `halMemAlloc`.
-pub unsafe extern "C-unwind" fn mem_alloc(address: *mut *mut c_void, size_bytes: u64, flag: u64) -> i32 {
-    let Some(real) = MEM_ALLOC.address() else { return NOT_SUPPORTED };
+/// Declares a hook and its twin for callers that asked the driver itself for the function.
+macro_rules! hook {
+    ($name:literal, $hook:ident, $driver_hook:ident, $body:ident, $real:ident, $driver_real:ident,
+     ($($argument:ident: $kind:ty),+)) => {
+        #[doc = concat!("Hook of `", $name, "`.")]
+        pub unsafe extern "C-unwind" fn $hook($($argument: $kind),+) -> i32 {
+            // SAFETY: arguments of the caller.
+            unsafe { $body(&$real, $($argument),+) }
+        }
+
+        #[doc = concat!("Hook of the driver's own `", $name, "`.")]
+        pub unsafe extern "C-unwind" fn $driver_hook($($argument: $kind),+) -> i32 {
+            // SAFETY: arguments of the caller.
+            unsafe { $body(&$driver_real, $($argument),+) }
+        }
+    };
+}
+
+hook!(
+    "halMemAlloc", mem_alloc, driver_mem_alloc, allocate, MEM_ALLOC, DRIVER_MEM_ALLOC,
+    (address: *mut *mut c_void, size_bytes: u64, flag: u64)
+);
+hook!("halMemFree", mem_free, driver_mem_free, free, MEM_FREE, DRIVER_MEM_FREE, (address: *mut c_void));
+hook!(
+    "halMemCreate", mem_create, driver_mem_create, create, MEM_CREATE, DRIVER_MEM_CREATE,
+    (handle: *mut *mut c_void, size_bytes: usize, request: *const MemoryRequest, flag: u64)
+);
+hook!("halMemRelease", mem_release, driver_mem_release, release, MEM_RELEASE, DRIVER_MEM_RELEASE, (handle: *mut c_void));
+
+#[inline(always)]
+unsafe fn allocate(real: &'static RealFunction, address: *mut *mut c_void, size_bytes: u64, flag: u64) -> i32 {
+    let Some(real) = real.address() else { return NOT_SUPPORTED };
     // SAFETY: the driver's function of this name has this signature; arguments are the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, MemAlloc>(real)(address, size_bytes, flag) };
     sources::note(SOURCE_DRIVER);
@@ -109,9 +148,9 @@ pub unsafe extern "C-unwind" fn mem_alloc(address: *mut *mut c_void, size_bytes:
     result
 }
 
-/// Hook of `halMemFree`.
-pub unsafe extern "C-unwind" fn mem_free(address: *mut c_void) -> i32 {
-    let Some(real) = MEM_FREE.address() else { return NOT_SUPPORTED };
+#[inline(always)]
+unsafe fn free(real: &'static RealFunction, address: *mut c_void) -> i32 {
+    let Some(real) = real.address() else { return NOT_SUPPORTED };
     let monotonic_ns = if state::records_blocks() { thread::stamp() } else { 0 };
     // SAFETY: the driver's function of this name has this signature; the argument is the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, MemFree>(real)(address) };
@@ -121,14 +160,16 @@ pub unsafe extern "C-unwind" fn mem_free(address: *mut c_void) -> i32 {
     result
 }
 
-/// Hook of `halMemCreate`. The block is known by its handle.
-pub unsafe extern "C-unwind" fn mem_create(
+/// The block is known by its handle.
+#[inline(always)]
+unsafe fn create(
+    real: &'static RealFunction,
     handle: *mut *mut c_void,
     size_bytes: usize,
     request: *const MemoryRequest,
     flag: u64,
 ) -> i32 {
-    let Some(real) = MEM_CREATE.address() else { return RESERVED };
+    let Some(real) = real.address() else { return RESERVED };
     // SAFETY: the driver's function of this name has this signature; arguments are the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, MemCreate>(real)(handle, size_bytes, request, flag) };
     sources::note(SOURCE_DRIVER);
@@ -141,9 +182,9 @@ pub unsafe extern "C-unwind" fn mem_create(
     result
 }
 
-/// Hook of `halMemRelease`.
-pub unsafe extern "C-unwind" fn mem_release(handle: *mut c_void) -> i32 {
-    let Some(real) = MEM_RELEASE.address() else { return RESERVED };
+#[inline(always)]
+unsafe fn release(real: &'static RealFunction, handle: *mut c_void) -> i32 {
+    let Some(real) = real.address() else { return RESERVED };
     let monotonic_ns = if state::records_blocks() { thread::stamp() } else { 0 };
     // SAFETY: the driver's function of this name has this signature; the argument is the caller's.
     let result = unsafe { std::mem::transmute::<*mut c_void, MemRelease>(real)(handle) };

@@ -45,6 +45,7 @@ mod real;
 mod settings;
 mod signals;
 mod sources;
+mod stack_room;
 mod stacks;
 mod state;
 mod strings;

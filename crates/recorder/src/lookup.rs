@@ -17,10 +17,15 @@ type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 /// A function that is hooked when it is asked for by name.
 pub struct Hook {
-    /// The real one.
+    /// The real one: what callers would reach without us.
     pub real: &'static RealFunction,
     /// What callers get instead.
     pub replacement: *const (),
+    /// The one of the library that owns the name, for callers that ask for it in that very library, and what they get
+    /// instead. The same as above unless a library of the user stands before it.
+    pub owner: &'static RealFunction,
+    /// As above.
+    pub owner_replacement: *const (),
     /// Whether this library exports the name itself. Functions that not every runtime has are not
     /// exported, because their presence tells callers what the runtime can do.
     pub is_exported: bool,
@@ -31,22 +36,28 @@ unsafe impl Sync for Hook {}
 
 /// Declares the table of hooks.
 macro_rules! hooks {
-    ($($real:path, $replacement:path, $is_exported:literal;)+) => {
-        &[$(Hook { real: &$real, replacement: $replacement as *const (), is_exported: $is_exported },)+]
+    ($($real:path, $replacement:path, $owner:path, $owner_replacement:path, $is_exported:literal;)+) => {
+        &[$(Hook {
+            real: &$real,
+            replacement: $replacement as *const (),
+            owner: &$owner,
+            owner_replacement: $owner_replacement as *const (),
+            is_exported: $is_exported,
+        },)+]
     };
 }
 
 /// Every function with a hook.
 pub static HOOKS: &[Hook] = hooks! {
-    hal::MEM_ALLOC, hal::mem_alloc, true;
-    hal::MEM_FREE, hal::mem_free, true;
-    hal::MEM_CREATE, hal::mem_create, true;
-    hal::MEM_RELEASE, hal::mem_release, true;
-    acl::INIT, acl::init, true;
-    acl::FINALIZE, acl::finalize, true;
-    acl::SET_DEVICE, acl::set_device, true;
-    acl::HOST_UNREGISTER, acl::host_unregister, true;
-    acl::HOST_REGISTER_V2, acl::host_register_v2, false;
+    hal::MEM_ALLOC, hal::mem_alloc, hal::DRIVER_MEM_ALLOC, hal::driver_mem_alloc, true;
+    hal::MEM_FREE, hal::mem_free, hal::DRIVER_MEM_FREE, hal::driver_mem_free, true;
+    hal::MEM_CREATE, hal::mem_create, hal::DRIVER_MEM_CREATE, hal::driver_mem_create, true;
+    hal::MEM_RELEASE, hal::mem_release, hal::DRIVER_MEM_RELEASE, hal::driver_mem_release, true;
+    acl::INIT, acl::init, acl::INIT, acl::init, true;
+    acl::FINALIZE, acl::finalize, acl::FINALIZE, acl::finalize, true;
+    acl::SET_DEVICE, acl::set_device, acl::SET_DEVICE, acl::set_device, true;
+    acl::HOST_UNREGISTER, acl::host_unregister, acl::HOST_UNREGISTER, acl::host_unregister, true;
+    acl::HOST_REGISTER_V2, acl::host_register_v2, acl::HOST_REGISTER_V2, acl::host_register_v2, false;
 };
 
 impl Hook {
@@ -67,15 +78,9 @@ static REAL_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 fn real_dlsym() -> Option<Dlsym> {
     let mut address = REAL_DLSYM.load(Ordering::Relaxed);
     if address.is_null() {
-        elf::for_each_module(|module| {
-            if (module.is_named("libc.so.6") || module.is_named("libdl.so.2"))
-                && let Some(found) = module.exported_function(c"dlsym")
-            {
-                address = found as *mut c_void;
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        });
+        // Others ask for their functions while they get ready, and what they replace must not be needed for the answer.
+        let found = elf::find_without_locks(&["libc.so.6", "libdl.so.2"], c"dlsym");
+        address = found.map_or(std::ptr::null_mut(), |found| found as *mut c_void);
         REAL_DLSYM.store(address, Ordering::Relaxed);
     }
     // SAFETY: a function of this name has this signature.
@@ -157,8 +162,14 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> *mut c_
     }
     if !is_ours(found as usize) {
         hook.real.learn(found);
-        // Another function of the same name is none of our business.
-        return if hook.real.address() == Some(found) { replacement } else { found };
+        return if hook.real.address() == Some(found) {
+            replacement
+        } else if hook.owner.address() == Some(found) {
+            hook.owner_replacement.cast_mut().cast()
+        } else {
+            // Another function of the same name is none of our business.
+            found
+        };
     }
     match hook.real.address() {
         Some(_) => found,

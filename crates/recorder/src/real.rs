@@ -1,4 +1,8 @@
-//! The functions behind the hooks: found once in the library that owns them.
+//! The functions behind the hooks, found once: what callers would reach if we were not there.
+//!
+//! That is the next definition after ours in the order in which the loader looks: a library of the user's own that stands
+//! before the driver stays there. Where no library that came with the program has the function, it is that of the library
+//! that owns it.
 //!
 //! A library that was there when the process began stays for good. Any other may be unloaded by the
 //! job, so it is pinned while its address is cached: registering a thread-exit callback "from" a
@@ -37,6 +41,7 @@ unsafe extern "C" {
 pub struct RealFunction {
     library: &'static str,
     names: &'static [&'static CStr],
+    is_owners: bool,
     address: AtomicPtr<c_void>,
 }
 
@@ -47,9 +52,15 @@ struct Found {
 }
 
 impl RealFunction {
-    /// The first of `names` that `library` has, else that any library has.
+    /// The next function of the first name in the loader's order, else the first of `names` that `library` has, else that
+    /// any library has.
     pub const fn new(library: &'static str, names: &'static [&'static CStr]) -> Self {
-        Self { library, names, address: AtomicPtr::new(std::ptr::null_mut()) }
+        Self { library, names, is_owners: false, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// The first of `names` that `library` has, whoever stands before it.
+    pub const fn of_owner(library: &'static str, names: &'static [&'static CStr]) -> Self {
+        Self { library, names, is_owners: true, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
     /// The name under which other code calls it.
@@ -66,7 +77,7 @@ impl RealFunction {
 
     /// Remembers an address the job itself looked up, unless one is known.
     pub fn learn(&'static self, address: *mut c_void) {
-        if self.address.load(Ordering::Acquire).is_null() {
+        if self.address().is_none() {
             let mut module_index = usize::MAX;
             elf::for_each_module(|module| match module.contains(address as usize) {
                 true => {
@@ -99,27 +110,35 @@ impl RealFunction {
     }
 
     fn find(&self) -> Option<Found> {
-        let mut owned = None;
-        let mut elsewhere = None;
+        let startup_modules = STARTUP_MODULES.load(Ordering::Relaxed);
+        let (mut next, mut owned, mut elsewhere) = (None, None, None);
+        let mut is_behind_us = false;
         elf::for_each_module(|module| {
             if is_own(module) {
+                // Only what is behind the last of our libraries does not come back to us when it asks for its next one.
+                (is_behind_us, next) = (true, None);
                 return ControlFlow::Continue(());
             }
-            let is_owner = module.is_named(self.library);
-            if is_owner || elsewhere.is_none() {
-                let address = self.names.iter().find_map(|name| module.exported_function(name));
-                if let Some(address) = address {
-                    let found = Found { address, module_index: module.index };
-                    if is_owner {
-                        owned = Some(found);
-                        return ControlFlow::Break(());
-                    }
-                    elsewhere = Some(found);
-                }
+            let came_with_program = module.index < startup_modules;
+            if came_with_program && !is_behind_us {
+                // Callers that mean this one never come to us, but it may.
+                return ControlFlow::Continue(());
+            }
+            let exported = |names: &[&'static CStr]| {
+                let address = names.iter().find_map(|name| module.exported_function(name))?;
+                Some(Found { address, module_index: module.index })
+            };
+            if next.is_none() && came_with_program {
+                next = exported(&self.names[..1]);
+            }
+            if owned.is_none() && module.is_named(self.library) {
+                owned = exported(self.names);
+            } else if elsewhere.is_none() {
+                elsewhere = exported(self.names);
             }
             ControlFlow::Continue(())
         });
-        owned.or(elsewhere)
+        if self.is_owners { owned } else { next.or(owned).or(elsewhere) }
     }
 }
 

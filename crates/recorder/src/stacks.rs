@@ -11,10 +11,13 @@ use msmemscope_event::{Fact, LossReason, ModuleId, StackId};
 use msmemscope_unwind::{ModuleDescription, StackSink, ThreadState, Unwinder};
 
 use crate::workplaces::Workplaces;
-use crate::{errno, losses, message, python_stacks, state, strings, thread};
+use crate::{errno, losses, message, python_stacks, stack_room, state, strings, thread};
 
 /// Depth of the stack of an allocation that failed, whatever the settings say.
 const FAILURE_DEPTH: u32 = 50;
+
+/// Stack of the thread that must be left to work out rules of frames met for the first time.
+const UNWINDING_BYTES: usize = 16 << 10;
 
 /// Frames of native stacks; zero if none are wanted.
 static NATIVE_DEPTH: AtomicU32 = AtomicU32::new(0);
@@ -103,6 +106,10 @@ pub fn of_failure(monotonic_ns: u64) -> Stacks {
 /// Takes the native stack of the caller.
 #[inline(never)]
 fn take_native(monotonic_ns: u64, depth: u32) -> StackId {
+    if !stack_room::has(UNWINDING_BYTES) {
+        losses::count(LossReason::StackMissing, 1);
+        return StackId::NONE;
+    }
     UNWINDING.with(|places| {
         let own = places.take_own();
         let Some(place) = own.or_else(|| errno::preserved(|| places.take_spare(Unwinding::default))) else {

@@ -14,10 +14,15 @@ use crate::open_labels::{OpenLabel, OpenLabels};
 use crate::stacks::{self, Stacks};
 use crate::ticks::QuickClock;
 use crate::workplaces::{Taken, Workplaces};
-use crate::{clock, errno, losses, message, process, signals, state};
+use crate::{clock, errno, losses, message, process, signals, stack_room, state};
 
 /// No thread has written under this generation.
 const NO_GENERATION: u64 = u64::MAX;
+
+/// Stack that must be left to get another chunk.
+const NEW_CHUNK_BYTES: usize = 3 << 10;
+/// Stack that must be left to begin a recording.
+const NEW_TRACE_BYTES: usize = 8 << 10;
 
 /// Whether this thread's current device is known.
 #[derive(Clone, Copy)]
@@ -35,6 +40,8 @@ struct Context {
     quick_clock: QuickClock,
     device: Cell<CurrentDevice>,
     open_labels: OpenLabels,
+    /// Whether its destructors run, and nobody will call us again when the last of them has recorded something.
+    is_ending: Cell<bool>,
     desks: Workplaces<Desk>,
 }
 
@@ -55,6 +62,7 @@ thread_local! {
             quick_clock: QuickClock::new(),
             device: Cell::new(CurrentDevice::NotAsked),
             open_labels: OpenLabels::new(),
+            is_ending: Cell::new(false),
             desks: Workplaces::new(Desk::new()),
         }
     };
@@ -254,6 +262,11 @@ fn record_slowly(
         losses::count(reason, 1);
         return false;
     }
+    let needed_bytes = if process::existing().is_some() { NEW_CHUNK_BYTES } else { NEW_TRACE_BYTES };
+    if !stack_room::is_not_known_to_lack(needed_bytes) {
+        losses::count(LossReason::Other, 1);
+        return false;
+    }
     let work = std::panic::AssertUnwindSafe(|| {
         signals::blocked(|| append_with_room(context, desk, monotonic_ns, stacks, fact))
     });
@@ -301,6 +314,9 @@ fn append_with_room(
             && append_open_labels(context, chunk, monotonic_ns)
             && chunk.append(monotonic_ns, stacks.native, stacks.python, fact)
         {
+            if context.is_ending.get() {
+                hand_on(desk);
+            }
             return Ok(());
         }
         if let Some(full) = slot.take() {
@@ -355,22 +371,25 @@ fn expect_end() {
     }
 }
 
-/// Called when a thread that has a chunk ends; may happen again if it records afterwards.
+/// Called when a thread that has a chunk ends. What it records afterwards goes into chunks it has for that record only.
 unsafe extern "C" fn end(_: *mut c_void) {
-    context().desks.clear_up(|desk| {
-        // SAFETY: the desk is taken.
-        let chunk = unsafe { desk.chunk() }.take();
-        if let Some(chunk) = chunk
-            && let Some(process) = process::existing()
-            && process.generation == desk.generation.get()
-        {
-            errno::aside(|| {
-                process.forget_live(desk.live_place.take());
-                process.adopt(chunk);
-            });
-        }
-    });
+    let context = context();
+    context.is_ending.set(true);
+    context.desks.clear_up(|desk| errno::aside(|| hand_on(desk)));
     stacks::forget_thread();
+}
+
+/// Leaves the chunk at a desk, which must be taken, to another thread.
+fn hand_on(desk: &Desk) {
+    // SAFETY: the desk is taken.
+    let chunk = unsafe { desk.chunk() }.take();
+    if let Some(chunk) = chunk
+        && let Some(process) = process::existing()
+        && process.generation == desk.generation.get()
+    {
+        process.forget_live(desk.live_place.take());
+        process.adopt(chunk);
+    }
 }
 
 /// Remembers the device this thread has just chosen.

@@ -89,7 +89,7 @@ impl StackMemory {
     fn find_bounds(&mut self, stack_pointer: u64) {
         self.bounds_known = true;
         let contains = |(low, high): &(u64, u64)| *low <= stack_pointer && stack_pointer < *high;
-        if let Some((low, high)) = main_stack().filter(contains).or_else(|| thread_stack().filter(contains)) {
+        if let Some((low, high)) = main_stack().filter(contains).or_else(|| stack_of_thread().filter(contains)) {
             self.low = low;
             // Whole words, so that an aligned word that begins below the end also ends there.
             self.high = high & !7;
@@ -118,8 +118,8 @@ fn main_stack() -> Option<(u64, u64)> {
     Some((high.checked_sub(limit.rlim_cur.min(LARGEST_MAIN_STACK_BYTES))?, high))
 }
 
-/// The stack of a thread made by pthread_create.
-fn thread_stack() -> Option<(u64, u64)> {
+/// The stack of the calling thread, made by pthread_create: lowest address and end.
+pub fn stack_of_thread() -> Option<(u64, u64)> {
     let mut attributes = core::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut address = core::ptr::null_mut();
     let mut length_bytes = 0;

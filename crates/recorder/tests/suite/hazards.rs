@@ -2,6 +2,9 @@
 
 mod cancellation;
 mod descriptors;
+mod preloads;
+mod small_stacks;
+mod threads;
 
 use std::path::Path;
 use std::process::Command;
