@@ -20,6 +20,7 @@ pub mod fluctuation;
 pub mod fragmentation;
 pub mod gaps;
 pub mod inefficient;
+pub mod installation;
 pub mod leaks;
 pub mod marks;
 pub mod names;

@@ -2,12 +2,16 @@
 
 use msmemscope_event::{ProcessInfoKey, PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
-use msmemscope_symbols::{Symbols, line_of_instruction};
+use msmemscope_symbols::{Symbols, UNKNOWN_OUTER_FRAMES, line_of_instruction};
 use msmemscope_timeline::FactSource;
 use msmemscope_trace::Definitions;
 use serde::Serialize;
 
+use crate::installation::{Installation, Origin};
 use crate::situation::{LiveBlock, Situation};
+
+/// What dump files write where outer frames could not be found.
+const UNKNOWN_OUTER_FRAMES_TEXT: &str = "<outer frames unknown>";
 
 /// One frame of a call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -18,6 +22,9 @@ pub struct Frame {
     pub file: String,
     /// Line, zero if not known.
     pub line: u32,
+    /// Whose code it is.
+    #[serde(skip)]
+    pub origin: Origin,
 }
 
 impl Frame {
@@ -64,19 +71,46 @@ pub trait Names {
 pub struct RecordingNames<'a> {
     recording: &'a Recording,
     symbols: Symbols<'a>,
+    installation: Installation,
 }
 
 impl<'a> RecordingNames<'a> {
     /// Names of a recording.
     pub fn new(recording: &'a Recording) -> Self {
         let symbols = Symbols::new(recording.definitions(), recording.wall_offset_ns());
-        Self { recording, symbols }
+        Self { recording, symbols, installation: Installation::of(recording.definitions()) }
     }
 }
 
-/// Lines of a stack whose frames the file states as text.
-fn stated_frames(text: &str) -> Vec<Frame> {
-    text.lines().map(|line| Frame { function: line.trim().to_owned(), ..Frame::default() }).collect()
+/// Frames of a native stack that a file states as text, one per line: `module(function+0x12) [0x1234] file:line`,
+/// with less where less was known. Lines of another kind are kept as they are.
+fn stated_frames(text: &str, installation: &Installation) -> Vec<Frame> {
+    let frame = |line: &str| {
+        stated_frame(line, installation).unwrap_or_else(|| Frame {
+            function: line.to_owned(),
+            origin: Origin::Framework,
+            ..Frame::default()
+        })
+    };
+    text.lines().map(str::trim).filter(|line| *line != UNKNOWN_OUTER_FRAMES_TEXT).map(frame).collect()
+}
+
+fn stated_frame(line: &str, installation: &Installation) -> Option<Frame> {
+    let (place, rest) = line.rsplit_once(" [0x")?;
+    let (module, function) = place.strip_suffix(')')?.split_once('(')?;
+    let function = function.strip_suffix(" inlined").unwrap_or(function);
+    let function = match function.rsplit_once("+0x") {
+        Some((name, _)) if !name.is_empty() => name,
+        _ => function,
+    };
+    let source = rest.split_once("] ").map_or("", |(_, source)| source.split(" <").next().unwrap_or(source));
+    let (file, line) = match source.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?))) {
+        Some((file, line)) => (file, line),
+        None => (source, 0),
+    };
+    let source = Some(file).filter(|file| !file.is_empty());
+    let origin = installation.of_native(module, source, function);
+    Some(Frame { function: function.to_owned(), file: source.unwrap_or(module).to_owned(), line, origin })
 }
 
 impl Names for RecordingNames<'_> {
@@ -91,34 +125,38 @@ impl Names for RecordingNames<'_> {
             let code = definitions.code(frame.code)?;
             let line =
                 line_of_instruction(code.python_version, &code.line_table, code.first_line, frame.instruction_offset);
-            Some(Frame {
-                function: definitions.string(code.name).into_owned(),
-                file: definitions.string(code.file).into_owned(),
-                line: line.unwrap_or(code.first_line),
-            })
+            let file = definitions.string(code.file).into_owned();
+            let origin = self.installation.of_python(&file);
+            let function = definitions.string(code.name).into_owned();
+            Some(Frame { function, file, line: line.unwrap_or(code.first_line), origin })
         };
         frames.iter().filter_map(named).collect()
     }
 
     fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame> {
         if let Some(text) = self.recording.stated_stack(stack) {
-            return stated_frames(text);
+            return stated_frames(text, &self.installation);
         }
         let monotonic_ns = timestamp_ns.wrapping_sub(self.recording.wall_offset_ns() as u64);
         let addresses = self.recording.definitions().native_stack(stack).unwrap_or_default();
         let mut frames = Vec::new();
-        for &address in addresses {
+        for &address in addresses.iter().filter(|address| **address != UNKNOWN_OUTER_FRAMES) {
             let frame = self.symbols.native_frame(address, monotonic_ns);
             let library = frame.module_path.unwrap_or_default();
             let functions = frame.place.as_ref().map_or(&[][..], |place| &place.functions);
             if functions.is_empty() {
-                frames.push(Frame { function: format!("{address:#x}"), file: library, line: 0 });
+                let origin = self.installation.of_native(&library, None, "");
+                frames.push(Frame { function: format!("{address:#x}"), file: library, line: 0, origin });
                 continue;
             }
-            frames.extend(functions.iter().map(|function| Frame {
-                function: function.name.clone().unwrap_or_else(|| format!("+{:#x}", frame.file_address)),
-                file: function.file.clone().unwrap_or_else(|| library.clone()),
-                line: function.line.unwrap_or(0),
+            frames.extend(functions.iter().map(|function| {
+                let name = function.name.clone().unwrap_or_else(|| format!("+{:#x}", frame.file_address));
+                Frame {
+                    origin: self.installation.of_native(&library, function.file.as_deref(), &name),
+                    function: name,
+                    file: function.file.clone().unwrap_or_else(|| library.clone()),
+                    line: function.line.unwrap_or(0),
+                }
             }));
         }
         frames
@@ -206,67 +244,27 @@ pub struct SiteText {
     pub native: Vec<Frame>,
 }
 
-/// Paths that hold frameworks rather than the user's program.
-const LIBRARY_MARKS: [&str; 17] = [
-    "site-packages/",
-    "dist-packages/",
-    "/lib/python",
-    "/msmemscope/",
-    "<frozen",
-    "<string>",
-    "ms_tools_ext",
-    "libascendcl",
-    "libacl_rt",
-    "libruntime",
-    "libascend_hal",
-    "libtorch",
-    "libc10",
-    "/standin/",
-    "/rustc/",
-    "libc-start",
-    "libc_start",
-];
-
-/// Where every program begins.
-const ENTRY_FUNCTION: &str = "_start";
-
-/// Installed packages: a program that runs entirely from there has its lines there.
-const PACKAGES: &str = "-packages/";
-
-/// Packages that allocate for everybody, and this tool's own.
-const FRAMEWORK_MARKS: [&str; 5] =
-    ["-packages/torch/", "-packages/torch_npu/", "-packages/mindspore/", OWN_MARK, "<frozen"];
-
-/// Frames of this tool's Python half, which nobody looks for.
-const OWN_MARK: &str = "/msmemscope/";
-
-fn is_from(frame: &Frame, marks: &[&str]) -> bool {
-    marks.iter().any(|mark| frame.file.contains(mark))
-}
-
-fn is_user(frame: &Frame) -> bool {
-    !frame.file.is_empty() && frame.function != ENTRY_FUNCTION && !is_from(frame, &LIBRARY_MARKS)
-}
-
-/// The innermost frame that is the user's own code: outside all libraries, or else of an installed
-/// package that is no framework.
+/// The innermost frame that is the user's own code: of the program, or else of an installed package that is
+/// no framework.
 pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
-    let is_package = |frame: &&Frame| frame.file.contains(PACKAGES) && !is_from(frame, &FRAMEWORK_MARKS);
-    frames.iter().find(|frame| is_user(frame)).or_else(|| frames.iter().find(is_package))
+    let innermost = |origin| frames.iter().find(|frame| frame.origin == origin);
+    innermost(Origin::Program).or_else(|| innermost(Origin::Package))
 }
 
-/// The frames worth showing, innermost first: the user's own, or all but this tool's if there are none.
+/// The frames worth showing, innermost first: the user's own, or all but this tool's and the interpreter's if
+/// there are none.
 pub fn telling_frames(frames: &[Frame]) -> Vec<&Frame> {
-    let own: Vec<&Frame> = frames.iter().filter(|frame| is_user(frame)).collect();
+    let of = |origins: &[Origin]| frames.iter().filter(|frame| origins.contains(&frame.origin)).collect::<Vec<_>>();
+    let own = of(&[Origin::Program]);
     match own.is_empty() {
-        true => frames.iter().filter(|frame| !is_from(frame, &[OWN_MARK, "<frozen"])).collect(),
+        true => of(&[Origin::Package, Origin::Framework]),
         false => own,
     }
 }
 
-/// The innermost frame that is not this tool's.
+/// The innermost frame of a framework. Those of the interpreter and of the system say nothing.
 fn library_frame(frames: &[Frame]) -> Option<&Frame> {
-    frames.iter().find(|frame| !frame.file.contains(OWN_MARK))
+    frames.iter().find(|frame| frame.origin == Origin::Framework)
 }
 
 impl SiteText {
@@ -288,9 +286,11 @@ impl SiteText {
         let line = match user_frame(&python).or_else(|| user_frame(&native)) {
             Some(frame) => frame.describe(),
             None if !operator.is_empty() => format!("operator {operator}"),
-            None => library_frame(&python)
-                .or_else(|| library_frame(&native))
-                .map_or_else(|| "no call stack recorded".to_owned(), Frame::describe),
+            None => match library_frame(&python).or_else(|| library_frame(&native)) {
+                Some(frame) => frame.describe(),
+                None if python.is_empty() && native.is_empty() => "no call stack recorded".to_owned(),
+                None => "no line of the program in the call stack".to_owned(),
+            },
         };
         Self { line, operator, owner, python, native }
     }
@@ -300,9 +300,14 @@ impl SiteText {
 mod tests {
     use super::*;
 
+    fn named(function: &str, file: &str, line: u32) -> Frame {
+        let origin = Installation::default().of_python(file);
+        Frame { function: function.into(), file: file.into(), line, origin }
+    }
+
     #[test]
     fn user_code_is_preferred_over_libraries() {
-        let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 3 };
+        let frame = |file: &str| named("f", file, 3);
         let frames =
             [frame("/usr/lib/python3.11/site-packages/torch/_ops.py"), frame("/data/train.py"), frame("/data/main.py")];
         assert_eq!(user_frame(&frames).unwrap().file, "/data/train.py");
@@ -313,8 +318,23 @@ mod tests {
     }
 
     #[test]
+    fn frames_stated_as_text_are_understood() {
+        let text = "/data/train(step+0x1f) [0x401234] /data/train.c:71\n/data/train(help inlined) [0x401234] \
+                    /data/help.c:3 <module changed since>\n/usr/lib/libc.so.6(+0x29d90) [0x7f00]\n\
+                    <outer frames unknown>\nsomething else\n";
+        let frames = stated_frames(text, &Installation::default());
+        let said: Vec<String> = frames.iter().map(Frame::describe).collect();
+        assert_eq!(
+            said,
+            ["/data/train.c:71 step", "/data/help.c:3 help", "/usr/lib/libc.so.6 +0x29d90", "something else"]
+        );
+        let origins: Vec<Origin> = frames.iter().map(|frame| frame.origin).collect();
+        assert_eq!(origins, [Origin::Program, Origin::Program, Origin::System, Origin::Framework]);
+    }
+
+    #[test]
     fn frames_of_frameworks_are_left_out_where_there_are_others() {
-        let frame = |file: &str| Frame { function: "f".into(), file: file.into(), line: 1 };
+        let frame = |file: &str| named("f", file, 1);
         let frames = [
             frame("/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"),
             frame("/venv/lib/python3.11/site-packages/megatron/layers.py"),
@@ -328,23 +348,8 @@ mod tests {
         };
         assert_eq!(files(&frames), ["/data/model.py", "/data/train.py"]);
         assert_eq!(files(&frames[..2]), [frames[0].file.as_str(), frames[1].file.as_str()]);
-        assert_eq!(files(&frames[5..]), [""; 0]);
+        assert_eq!(files(&frames[5..]), [""; 0], "the interpreter's own frames tell nothing");
         assert_eq!(user_frame(&frames[..2]), Some(&frames[1]), "an installed program's line beats the framework's");
         assert_eq!(user_frame(&frames[..1]), None);
-    }
-
-    #[test]
-    fn the_users_line_is_found_behind_runtime_and_framework() {
-        let frame = |file: &str, function: &str| Frame { function: function.into(), file: file.into(), line: 1 };
-        let frames = [
-            frame("/usr/include/mstx/ms_tools_ext.h", "mstxMemRegionsRegister"),
-            frame("/opt/cann/lib64/libascendcl.so", "aclrtMalloc"),
-            frame("/venv/lib/python3.11/site-packages/torch/_ops.py", "__call__"),
-            frame("/data/train.py", "remember_loss"),
-            frame("/data/train.py", "main"),
-        ];
-        assert_eq!(user_frame(&frames).map(|frame| frame.function.as_str()), Some("remember_loss"));
-        assert_eq!(user_frame(&frames[..2]), None);
-        assert_eq!(user_frame(&[]), None);
     }
 }

@@ -27,7 +27,7 @@ pub use python_lines::line_of_instruction;
 use native::NativeSymbols;
 
 /// The frame that stands for "further frames could not be found".
-const UNKNOWN_OUTER_FRAMES: u64 = 0;
+pub const UNKNOWN_OUTER_FRAMES: u64 = 0;
 
 /// Where the package observes accesses: between an operator and its caller.
 const OBSERVER_FILE: &str = "msmemscope/_torch/operators.py";
