@@ -20,6 +20,7 @@ use std::borrow::Cow;
 
 use msmemscope_event::{AccessKind, AllocationInterface, Device, Framework, KernelPhase, Pool};
 use msmemscope_timeline::event::{BlockEvent, FailureList};
+use msmemscope_timeline::refusals::OUT_OF_MEMORY_SNAPSHOT;
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use msmemscope_trace::Definitions;
 
@@ -150,6 +151,7 @@ pub fn has_row(event: &TimelineEvent) -> bool {
             | EventKind::Watch(_)
             | EventKind::PythonCall(_)
             | EventKind::Message { .. }
+            | EventKind::Snapshot { is_repeated: true, .. }
     )
 }
 
@@ -228,7 +230,7 @@ impl<'a> Row<'a> {
                 visit("free", Value::Number(*free_bytes));
                 visit("total", Value::Number(*total_bytes));
             }
-            EventKind::Snapshot { numbers, .. } => {
+            EventKind::Snapshot { numbers, .. } | EventKind::SnapshotAtRefusal { numbers } => {
                 visit("reserved", Value::Number(numbers.reserved_bytes));
                 visit("max_reserved", Value::Number(numbers.maximum_reserved_bytes));
                 visit("allocated", Value::Number(numbers.allocated_bytes));
@@ -345,7 +347,7 @@ fn event_and_type(kind: &EventKind) -> (&'static str, &'static str) {
         EventKind::StartTrace { .. } => ("SYSTEM", "START_TRACE"),
         EventKind::StopTrace => ("SYSTEM", "STOP_TRACE"),
         EventKind::StepEnd { .. } => ("SYSTEM", "STEP"),
-        EventKind::Snapshot { .. } => ("SNAPSHOT", "SNAPSHOT"),
+        EventKind::Snapshot { .. } | EventKind::SnapshotAtRefusal { .. } => ("SNAPSHOT", "SNAPSHOT"),
         EventKind::AllocationFailed { error: OUT_OF_MEMORY, .. } => ("OOM_DETAIL", "OOM_TRIGGER"),
         EventKind::AllocationFailed { .. } => ("SYSTEM", "ALLOCATION_FAILED"),
         EventKind::AliveAtFailure { list: FailureList::Recent, .. } => ("OOM_DETAIL", "OOM_RECENT_ALLOC"),
@@ -369,6 +371,7 @@ fn name<'a>(kind: &'a EventKind, definitions: &'a Definitions) -> Cow<'a, str> {
         EventKind::Mark { message, .. } | EventKind::RangeBegin { message, .. } => Cow::Borrowed(message),
         EventKind::RangeEnd { range_id, .. } => Cow::Owned(format!("Range end from id {range_id}")),
         EventKind::StepEnd { number } => Cow::Owned(number.to_string()),
+        EventKind::SnapshotAtRefusal { .. } => Cow::Borrowed(OUT_OF_MEMORY_SNAPSHOT),
         EventKind::AllocationFailed { error: OUT_OF_MEMORY, .. } => Cow::Borrowed("OOM_Trigger"),
         EventKind::AllocationFailed { interface, .. } => Cow::Borrowed(driver_function(*interface, true)),
         EventKind::AliveAtFailure { list: FailureList::Recent, .. } => Cow::Borrowed("OOM_RecentAlloc"),

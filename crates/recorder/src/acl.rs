@@ -102,7 +102,7 @@ pub unsafe extern "C-unwind" fn host_register_v2(address: *mut c_void, size_byte
             thread::record_event_now(&Fact::Allocation { properties, address: address as u64, size_bytes });
         } else if state::records_everything() {
             let (flag, error) = (u64::from(flag), i64::from(result));
-            thread::record_failure_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
+            thread::record_rare_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
         }
     }
     result

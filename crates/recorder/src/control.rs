@@ -275,7 +275,7 @@ unsafe extern "C" fn snapshot(fact: *const SnapshotFact) {
     if !state::is_disabled() {
         state::note_wanted();
         let (device, name) = (Device::from_code(fact.device), StringId(fact.name));
-        thread::record_now(&Fact::Snapshot { device, name, numbers });
+        thread::record_rare_now(&Fact::Snapshot { device, name, numbers });
     }
 }
 

@@ -94,7 +94,7 @@ fn record_refusal(result: i32, properties: BlockProperties, size_bytes: u64, fla
     if result == OUT_OF_MEMORY {
         card::sample(properties.device);
     }
-    thread::record_failure_now(&Fact::AllocationFailed { properties, size_bytes, flag, error: i64::from(result) });
+    thread::record_rare_now(&Fact::AllocationFailed { properties, size_bytes, flag, error: i64::from(result) });
 }
 
 #[inline(always)]

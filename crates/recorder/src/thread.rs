@@ -163,9 +163,9 @@ pub fn record_with_stacks_now(fact: &Fact<'_>) {
     record_event_with_stacks(stamp(), true, fact);
 }
 
-/// Writes down that an allocation has just failed.
+/// Writes down something rare, such as that an allocation has just failed, with stacks whoever asked for them.
 #[cold]
-pub fn record_failure_now(fact: &Fact<'_>) {
+pub fn record_rare_now(fact: &Fact<'_>) {
     let monotonic_ns = stamp();
     record_with_stacks(monotonic_ns, stacks::of_failure(monotonic_ns), fact);
 }

@@ -29,8 +29,8 @@ use native::NativeSymbols;
 /// The frame that stands for "further frames could not be found".
 pub const UNKNOWN_OUTER_FRAMES: u64 = 0;
 
-/// Where the package observes accesses: between an operator and its caller.
-const OBSERVER_FILE: &str = "msmemscope/_torch/operators.py";
+/// Where the package observes accesses, between an operator and its caller, and where it takes snapshots.
+const OBSERVER_FILES: [&str; 2] = ["msmemscope/_torch/operators.py", "msmemscope/_snapshot.py"];
 /// Files of PyTorch whose functions call the observer.
 const OBSERVER_CALLERS: [&str; 2] = ["torch/_dynamo/eval_frame.py", "torch/_compile.py"];
 /// The observer calls the operator through at most this many frames.
@@ -127,7 +127,9 @@ impl<'a> Symbols<'a> {
             })
         };
         let innermost = frames.iter().take(DEEPEST_OBSERVER_FRAME);
-        let Some(observer) = innermost.enumerate().find(|(_, frame)| is_in(frame, &[OBSERVER_FILE])) else { return 0 };
+        let Some(observer) = innermost.enumerate().filter(|(_, frame)| is_in(frame, &OBSERVER_FILES)).last() else {
+            return 0;
+        };
         let above = &frames[observer.0 + 1..];
         observer.0 + 1 + above.iter().take_while(|frame| is_in(frame, &OBSERVER_CALLERS)).count()
     }

@@ -189,6 +189,14 @@ pub enum EventKind {
         name: StringId,
         /// The counters.
         numbers: Box<SnapshotNumbers>,
+        /// Taken when a framework gave up after refusals of the driver, of which the first has its own snapshot.
+        is_repeated: bool,
+    },
+    /// What a framework held when the driver refused it memory, before it gave anything back. Nobody took it: all
+    /// of it is known from the events before.
+    SnapshotAtRefusal {
+        /// The counters.
+        numbers: Box<SnapshotNumbers>,
     },
     /// Memory of a whole card.
     CardSample {

@@ -6,6 +6,7 @@
 //!
 //! * [`source`]: where facts come from.
 //! * [`pass`]: the pass itself; its parts are blocks, pools, steps, labels and Python calls.
+//! * [`refusals`]: what a framework held when the driver refused it memory.
 //! * [`event`]: what comes out.
 //! * [`settings`]: filters. They hide events, they never change what the remaining ones say.
 //! * [`owner`]: who owns a block, known only after a whole pass.
@@ -14,6 +15,7 @@
 pub mod event;
 pub mod owner;
 pub mod pass;
+pub mod refusals;
 pub mod settings;
 pub mod source;
 pub mod steps;

@@ -8,8 +8,8 @@
 //! as shadow events.
 
 use msmemscope_event::{
-    AddressSpace, BlockProperties, Device, DeviceMap, Fact, Pool, ProcessInfoKey, Record, RecordingState, StackId,
-    StringId, SystemEvent, WatchDetail,
+    AddressSpace, BlockProperties, Device, DeviceMap, Fact, Pool, ProcessInfoKey, Record, RecordingState,
+    SnapshotNumbers, StackId, StringId, SystemEvent, WatchDetail,
 };
 use rustc_hash::FxHashMap;
 
@@ -18,6 +18,7 @@ use crate::clock::OutputClock;
 use crate::event::{BlockEvent, CardUse, EventKind, LabelChange, TimelineEvent, WatchObservation};
 use crate::pools::PoolBook;
 use crate::python_calls::PythonCallTracker;
+use crate::refusals::Refusals;
 use crate::settings::{EventFilter, TimelineSettings};
 use crate::source::{FactSource, FactStream};
 use crate::steps::{STEP_RANGE_MESSAGE, StepTracker, is_default_domain};
@@ -106,6 +107,7 @@ pub struct Timeline<'s> {
     steps: StepTracker,
     python_calls: PythonCallTracker,
     cards: FxHashMap<Device, CardState>,
+    refusals: Refusals,
     state: Option<RecordingState>,
     /// Whether a thread ever entered a labelled region.
     saw_regions: bool,
@@ -128,6 +130,7 @@ impl<'s> Timeline<'s> {
             steps: StepTracker::new(settings.step_source),
             python_calls: PythonCallTracker::default(),
             cards: FxHashMap::default(),
+            refusals: Refusals::new(definitions),
             state: None,
             saw_regions: false,
             summary: Summary { process_id: source.process_id(), ..Summary::default() },
@@ -249,8 +252,23 @@ impl<'s> Timeline<'s> {
             }
             Fact::AllocationFailed { properties, size_bytes, flag, error } => {
                 self.summary.failed_allocations += 1;
-                let interface = properties.interface;
-                (properties.device, EventKind::AllocationFailed { interface, size_bytes, flag, error })
+                let BlockProperties { interface, device, .. } = properties;
+                let kind = EventKind::AllocationFailed { interface, size_bytes, flag, error };
+                let step = self.steps.step_of(device);
+                self.emit_in_step(time, origin, device, step, kind, sink);
+                match self.snapshot_at_refusal(device, origin) {
+                    Some(numbers) => (device, EventKind::SnapshotAtRefusal { numbers: Box::new(numbers) }),
+                    None => return,
+                }
+            }
+            Fact::Snapshot { device, name, numbers } => {
+                let device = self.device_map.physical(device);
+                let Origin { thread_id, native_stack, python_stack } = origin;
+                let (is_repeated, (native_stack, python_stack)) =
+                    self.refusals.snapshot(name, thread_id, device, (native_stack, python_stack));
+                let origin = Origin { thread_id, native_stack, python_stack };
+                let kind = EventKind::Snapshot { name, numbers: Box::new(numbers), is_repeated };
+                return self.emit_in_step(time, origin, device, self.steps.step_of(device), kind, sink);
             }
             Fact::FreeFailed { properties, address, error } => {
                 self.summary.failed_frees += 1;
@@ -264,6 +282,23 @@ impl<'s> Timeline<'s> {
         };
         let step = self.steps.step_of(device);
         self.emit_in_step(time, origin, device, step, kind, sink);
+    }
+
+    /// What a framework held when the driver refused memory to this thread, unless it has refused some already and
+    /// given none since.
+    fn snapshot_at_refusal(&mut self, device: Device, origin: Origin) -> Option<SnapshotNumbers> {
+        let frameworks = [Pool::PytorchCaching, Pool::Mindspore];
+        let pool = frameworks.into_iter().find(|pool| self.pools.state(*pool, device).total_bytes() > 0)?;
+        let stacks = (origin.native_stack, origin.python_stack);
+        if !self.refusals.refused(origin.thread_id, device, stacks) {
+            return None;
+        }
+        let mut numbers = self.pools.state(pool, device).snapshot();
+        if let Some(card) = self.cards.get(&device) {
+            numbers.total_bytes = card.total_bytes;
+            numbers.free_bytes = card.total_bytes.saturating_sub(card.used_bytes);
+        }
+        Some(numbers)
     }
 
     /// The first settings of a process are those it begins with.
@@ -289,9 +324,6 @@ impl<'s> Timeline<'s> {
             }
             Fact::Mark { domain, device, message } => (device, EventKind::Mark { domain, message: text(message) }),
             Fact::Autograd { phase, device } => (device, EventKind::Autograd { phase }),
-            Fact::Snapshot { device, name, numbers } => {
-                (device, EventKind::Snapshot { name, numbers: Box::new(numbers) })
-            }
             Fact::Watch { name, operator, output_position, after, address, size_bytes, content_hash, detail } => {
                 let device = WatchDetail::from_text(detail).device;
                 let detail = detail.into();
@@ -352,6 +384,9 @@ impl<'s> Timeline<'s> {
         let key = BlockKey::new(AddressSpace::of(&properties), properties.device, address);
         if let Some(residual) = self.blocks.remove(key) {
             self.end_block(time, None, key, residual, true, sink);
+        }
+        if properties.pool == Pool::Hal {
+            self.refusals.granted(origin.thread_id);
         }
         self.summary.allocation_ids += 1;
         let recording = self.is_recording();

@@ -10,7 +10,7 @@
 //! Blocks begin here when they are recorded: those allocated while recording is not on begin at its next start, if
 //! they are still alive. So all numbers speak of the recorded scopes, as the files of a recording do.
 
-use msmemscope_event::{Device, Pool};
+use msmemscope_event::{Device, Pool, SnapshotNumbers};
 use rustc_hash::FxHashMap;
 
 use crate::summary::PoolSummary;
@@ -53,6 +53,17 @@ impl PoolState {
 
     pub(crate) fn total_bytes(&self) -> u64 {
         self.summary.end_total_bytes
+    }
+
+    /// The numbers of the pool as a framework would tell them.
+    pub(crate) fn snapshot(&self) -> SnapshotNumbers {
+        SnapshotNumbers {
+            reserved_bytes: self.summary.end_total_bytes,
+            maximum_reserved_bytes: self.summary.peak_total_bytes,
+            allocated_bytes: self.summary.end_used_bytes,
+            maximum_allocated_bytes: self.summary.peak_used_bytes,
+            ..SnapshotNumbers::default()
+        }
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use msmemscope_event::{
     AccessKind, AllocationInterface, BlockProperties, Device, Fact, Framework, Pool, ProcessInfoKey, RecordingState,
-    StackId, StringId,
+    SnapshotNumbers, StackId, StringId,
 };
 use msmemscope_timeline::{
     DeviceFilter, EventFilter, EventKind, EventKinds, StepSource, TimelineEvent, TimelineSettings, detect_step_source,
@@ -490,4 +490,52 @@ fn facts_of_the_future_are_counted() {
     let (events, summary) = facts.run();
     assert!(events.is_empty());
     assert_eq!((summary.facts, summary.unknown_facts), (1, 1));
+}
+
+#[test]
+fn the_first_refusal_has_a_snapshot_of_what_was_held_then() {
+    let mut facts = Facts::default();
+    let name = facts.string("OOM_Snapshot");
+    let after = facts.string("OOM_Snapshot After");
+    let refusal = Fact::AllocationFailed { properties: driver(NPU), size_bytes: 90, flag: 0, error: 6 };
+    let taken = |name| Fact::Snapshot { device: NPU, name, numbers: SnapshotNumbers::default() };
+    facts.at(1, heap(pool(Pool::PytorchCaching), 0x1000, 60));
+    facts.at(2, allocation(pool(Pool::PytorchCaching), 0x1000, 40));
+    facts.at(3, Fact::CardSample { device: NPU, used_bytes: 70, process_bytes: 60, total_bytes: 100 });
+    facts.at(4, refusal);
+    // The framework gives its cache back, asks again, and gives up.
+    facts.at(5, free(pool(Pool::PytorchCaching), 0x1000));
+    facts.at(6, refusal).at(7, taken(name)).on_thread(2, 8, taken(after));
+    // Another failure is another story, and so is one after the driver has given memory.
+    facts.at(9, refusal).at(10, allocation(driver(NPU), 0x9000, 90)).at(11, refusal);
+    let (events, _) = facts.run();
+    let snapshots: Vec<(u64, u64, u64, u64)> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::SnapshotAtRefusal { numbers } => {
+                Some((event.timestamp_ns, numbers.reserved_bytes, numbers.allocated_bytes, numbers.free_bytes))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(snapshots, [(4, 60, 40, 30), (9, 60, 0, 30), (11, 60, 0, 30)]);
+    let own: Vec<(u64, bool, StackId)> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Snapshot { is_repeated, .. } => Some((event.timestamp_ns, *is_repeated, event.python_stack)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(own, [(7, true, StackId(9)), (8, false, StackId(9))]);
+}
+
+#[test]
+fn a_snapshot_without_a_refusal_is_the_first_one() {
+    let mut facts = Facts::default();
+    let name = facts.string("OOM_Snapshot");
+    facts.at(1, Fact::Snapshot { device: NPU, name, numbers: SnapshotNumbers::default() });
+    // A program without a framework pool has nothing that a snapshot would say.
+    facts.at(2, Fact::AllocationFailed { properties: driver(NPU), size_bytes: 90, flag: 0, error: 6 });
+    let kinds: Vec<EventKind> = facts.run().0.into_iter().map(|event| event.kind).collect();
+    assert!(matches!(kinds[..], [EventKind::Snapshot { is_repeated: false, .. }, EventKind::AllocationFailed { .. }]));
 }
