@@ -117,7 +117,8 @@ impl Fragmentation {
                 if sample.reserved_bytes >= state.next_peak_look_bytes {
                     let next = sample.reserved_bytes.saturating_add(sample.reserved_bytes / PEAK_LOOK_GROWTH);
                     state.next_peak_look_bytes = next;
-                    sample.gaps = Some(gaps::find(situation, block.properties.device, block.properties.pool));
+                    sample.gaps =
+                        Some(gaps::find(situation, block.properties.device, block.properties.pool, |_| false));
                 }
                 state.at_peak_reserved = Some(sample);
             }
@@ -180,7 +181,7 @@ impl PoolState {
         let mut sample = self.sample(step, situation);
         if self.gap_looks < GAP_LOOKS {
             self.gap_looks += 1;
-            sample.gaps = Some(gaps::find(situation, device, pool));
+            sample.gaps = Some(gaps::find(situation, device, pool, |_| false));
         }
         self.at_end = Some(sample);
         if self.most_idle.is_none_or(|known| sample.idle_bytes() > known.idle_bytes()) {

@@ -238,6 +238,16 @@ impl Leaks {
         of_interest && !block.shadow
     }
 
+    /// Whether a driver block belongs to a framework pool, as far as seen.
+    pub(crate) fn backs_pool(&self, block: &LiveBlock) -> bool {
+        self.backing.backs_pool(block)
+    }
+
+    /// Whether a device has had enough steps to show a leak.
+    pub(crate) fn has_enough_steps(device: Device, situation: &Situation) -> bool {
+        situation.steps(device).ended >= ENOUGH_STEPS
+    }
+
     /// The blocks that would be called leaks if the run ended now, as bytes per device.
     pub fn leaked_bytes_now(&self, device: Device, situation: &Situation) -> u64 {
         let mut groups: FxHashMap<(Pool, Site), (FxHashSet<u64>, u64)> = FxHashMap::default();

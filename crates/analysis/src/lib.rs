@@ -19,6 +19,7 @@ pub mod decompose;
 pub mod fluctuation;
 pub mod fragmentation;
 pub mod gaps;
+pub mod growing;
 pub mod inefficient;
 pub mod installation;
 pub mod leaks;

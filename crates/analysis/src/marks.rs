@@ -89,13 +89,22 @@ struct DeviceState {
 pub struct MarkLeaks {
     settings: MarkSettings,
     devices: FxHashMap<Device, DeviceState>,
+    /// Marks that belong to no device, such as those before the first use of one: they count for all devices.
+    marks_of_all: u64,
     backing: Backing,
+}
+
+impl MarkLeakReport {
+    /// Whether the question could be answered on any device.
+    pub fn is_answered(&self) -> bool {
+        self.devices.iter().any(|device| device.outcome == MarkOutcome::Complete)
+    }
 }
 
 impl MarkLeaks {
     /// Nothing seen yet.
     pub fn new(settings: MarkSettings) -> Self {
-        Self { settings, devices: FxHashMap::default(), backing: Backing::default() }
+        Self { settings, devices: FxHashMap::default(), marks_of_all: 0, backing: Backing::default() }
     }
 
     /// The user marked a point. A mark without device counts for all devices.
@@ -104,9 +113,19 @@ impl MarkLeaks {
             return;
         }
         match event.device {
-            Device::Unknown => self.devices.values_mut().for_each(|state| state.marks += 1),
-            device => self.devices.entry(device).or_default().marks += 1,
+            Device::Unknown => {
+                self.marks_of_all += 1;
+                self.devices.values_mut().for_each(|state| state.marks += 1);
+            }
+            device => self.device(device).marks += 1,
         }
+    }
+
+    /// The state of a device, also of one that was not used before.
+    #[inline]
+    fn device(&mut self, device: Device) -> &mut DeviceState {
+        let marks = self.marks_of_all;
+        self.devices.entry(device).or_insert_with(|| DeviceState { marks, ..DeviceState::default() })
     }
 
     /// A block began or ended.
@@ -115,7 +134,7 @@ impl MarkLeaks {
         let a = self.settings.start_index + 1;
         match change {
             BlockChange::Begins(block, _) => {
-                let state = self.devices.entry(block.properties.device).or_default();
+                let state = self.device(block.properties.device);
                 if state.marks == a && !block.shadow {
                     state.open.insert(block.allocation_id, (**block, false));
                 }

@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use msmemscope_event::{AllocationInterface, Device, Pool, SnapshotNumbers, StackId};
+use msmemscope_timeline::refusals::OUT_OF_MEMORY_SNAPSHOT;
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -18,6 +19,7 @@ use serde::Serialize;
 use crate::decompose::{OwnerUse, UNKNOWN_OWNER};
 use crate::device_text::{device_text, pool_text};
 use crate::gaps::{self, Gaps};
+use crate::growing::{Growing, Growth};
 use crate::leaks::Leaks;
 use crate::names::{Names, SiteText};
 use crate::owners::OwnerId;
@@ -29,8 +31,6 @@ use crate::verdict::{self, AllocatorSettings, Verdict};
 pub const DEFAULT_LISTED_BLOCKS: usize = 10;
 /// What the driver returns when memory has run out.
 const OUT_OF_MEMORY: i64 = 6;
-/// Name of the snapshot that is taken when PyTorch runs out of memory.
-const SNAPSHOT_NAME: &str = "OOM_Snapshot";
 /// Failures within this time are one story.
 const BURST_NS: u64 = 2_000_000_000;
 /// Failures of one story that are looked at closely; only the last of them is kept.
@@ -124,8 +124,12 @@ pub struct Failure {
     pub process_bytes: u64,
     /// Bytes used on the card and its size, as last sampled.
     pub card: Option<(u64, u64)>,
+    /// Bytes of the card that nobody held, if that is known.
+    pub free_bytes: Option<u64>,
     /// Bytes that leak, as far as steps tell.
     pub leaked_bytes: u64,
+    /// Call sites that had more and more blocks, looked for where there were too few steps.
+    pub growing: Option<Growing>,
     /// Framework pools on the device.
     pub pools: Vec<PoolThen>,
     /// Bytes per owner, pools and driver apart.
@@ -142,7 +146,7 @@ pub struct Failure {
 /// All failures of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OutOfMemoryReport {
-    /// How often the driver refused for lack of memory.
+    /// How often the driver was out of memory.
     pub failures: u64,
     /// How often PyTorch refused because of a limit of the job.
     pub limit_failures: u64,
@@ -154,6 +158,11 @@ impl OutOfMemoryReport {
     /// Whether memory ran out at all.
     pub fn has_failures(&self) -> bool {
         self.failures > 0 || self.limit_failures > 0
+    }
+
+    /// Whether memory ran out and the job did not get over it.
+    pub fn is_alarming(&self) -> bool {
+        self.decisive().is_some_and(|failure| !failure.recovered)
     }
 
     /// The failure that mattered: the last one that was not recovered from, else the last one.
@@ -182,7 +191,13 @@ impl CardState {
         (self.used_bytes, self.process_bytes) = (used_bytes, process_bytes);
     }
 
-    /// Bytes in use when the process holds so many.
+    /// Bytes nobody held when the process held this many, if the size of the card is known.
+    fn free_bytes_now(&self, from_driver_bytes: u64) -> Option<u64> {
+        let total_bytes = Some(self.total_bytes).filter(|total_bytes| *total_bytes > 0)?;
+        Some(total_bytes - self.used_bytes_now(from_driver_bytes))
+    }
+
+    /// Bytes in use when the process holds this many.
     pub(crate) fn used_bytes_now(&self, from_driver_bytes: u64) -> u64 {
         let used_bytes = self.others_bytes.saturating_add(self.process_bytes.max(from_driver_bytes));
         if self.total_bytes > 0 { used_bytes.min(self.total_bytes) } else { used_bytes }
@@ -202,6 +217,7 @@ pub struct OutOfMemory {
     listed_blocks: usize,
     report: OutOfMemoryReport,
     burst: Option<Burst>,
+    growth: Growth,
     pools: SmallMap<(Device, Pool), (u64, u64)>,
     cards: SmallMap<Device, CardState>,
     /// Whether physical memory was ever mapped piecewise, which is how expandable segments work.
@@ -230,6 +246,7 @@ impl OutOfMemory {
             listed_blocks,
             report: OutOfMemoryReport::default(),
             burst: None,
+            growth: Growth::default(),
             pools: SmallMap::default(),
             cards: SmallMap::default(),
             uses_created_memory: false,
@@ -244,6 +261,7 @@ impl OutOfMemory {
         let (BlockChange::Begins(block, said) | BlockChange::Ends(block, said)) = change;
         let (device, pool) = (block.properties.device, block.properties.pool);
         *self.pools.entry((device, pool)) = (said.used_bytes, said.total_bytes);
+        self.growth.block(change);
         if pool != Pool::Hal || !matches!(change, BlockChange::Begins(..)) {
             return;
         }
@@ -284,7 +302,7 @@ impl OutOfMemory {
                 let request = Request::Driver { function, size_bytes, flag };
                 self.fail(event, request, situation, leaks, names);
             }
-            EventKind::Snapshot { name, ref numbers } if names.text(name) == SNAPSHOT_NAME => {
+            EventKind::Snapshot { name, ref numbers, .. } if names.text(name) == OUT_OF_MEMORY_SNAPSHOT => {
                 let was_refused = self.refused_threads.contains(&event.thread_id);
                 self.refused_threads.retain(|thread_id| *thread_id != event.thread_id);
                 let is_driver_followed = self.pools.get((event.device, Pool::Hal)).is_some();
@@ -360,11 +378,16 @@ impl OutOfMemory {
                 pool: *pool,
                 reserved_bytes: total_bytes.max(used_bytes),
                 used_bytes,
-                gaps: gaps::find(situation, device, *pool),
+                gaps: gaps::find(situation, device, *pool, |block| leaks.is_some_and(|leaks| leaks.backs_pool(block))),
             })
             .collect();
         pools.sort_by_key(|pool| pool.pool);
         let card = self.cards.get(device).copied();
+        let process_bytes = self.pools.get((device, Pool::Hal)).map_or(0, |(used, _)| *used);
+        let growing = match Leaks::has_enough_steps(device, situation) {
+            true => None,
+            false => self.growth.find(device, situation, names),
+        };
         let mut failure = Failure {
             timestamp_ns: event.timestamp_ns,
             step: situation.steps(device).number,
@@ -377,7 +400,9 @@ impl OutOfMemory {
             verdict: Verdict::Demand,
             explanation: Vec::new(),
             advice: Vec::new(),
-            process_bytes: self.pools.get((device, Pool::Hal)).map_or(0, |(used, _)| *used),
+            process_bytes,
+            free_bytes: card.and_then(|card| card.free_bytes_now(process_bytes)),
+            growing,
             card: card.map(|card| (card.used_bytes, card.total_bytes)),
             leaked_bytes: leaks.map_or(0, |leaks| leaks.leaked_bytes_now(device, situation)),
             pools,

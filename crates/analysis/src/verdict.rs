@@ -1,20 +1,23 @@
 //! Why memory ran out, in one word and in sentences, and what to do about it.
 //!
-//! The question is always the same: what would have made this very allocation fit? A leak that is as
-//! large as the request; memory the framework holds but cannot use (fragmentation); what other
-//! processes hold. If none of them would have been enough, the job needs more than there is. The order
-//! matters: a leak explains everything behind it, and what the job can do itself comes before what
-//! others would have to do.
+//! The question is always the same: what, together with the memory that is free anyway, would have made this
+//! very allocation fit? What leaks; what one line of code holds more and more of, if there are no steps to tell
+//! a leak by; what the framework holds but cannot use (fragmentation); what other processes hold. If none of them
+//! would have been enough, the job needs more than there is. The order matters: a leak explains everything behind
+//! it, and what the job can do itself comes before what others would have to do.
 
-use msmemscope_event::SnapshotNumbers;
+use msmemscope_event::{Pool, SnapshotNumbers};
 use serde::Serialize;
 
+use crate::gaps::{LARGEST_SMALL_BLOCK_BYTES, SMALL_SEGMENT_BYTES, SegmentUse};
 use crate::out_of_memory::{CardState, Failure, PoolThen};
 use crate::text::bytes;
 
 /// Others must hold at least this part of what the job holds to be called the reason: every card
 /// keeps some memory for itself.
 const SMALLEST_PART_OF_OTHERS: u64 = 10;
+/// Lines that grow must hold at least this part of what frameworks use to be called the reason.
+const SMALLEST_PART_OF_GROWTH: u64 = 2;
 
 /// Why memory ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +25,8 @@ const SMALLEST_PART_OF_OTHERS: u64 = 10;
 pub enum Verdict {
     /// Memory that leaks would have been enough.
     Leak,
+    /// There are too few steps to tell a leak, but one line of code has more and more blocks.
+    Growth,
     /// Memory the framework holds unused would have been enough.
     Fragmentation,
     /// Without the other processes on the card it would have been enough.
@@ -30,6 +35,8 @@ pub enum Verdict {
     Demand,
     /// The job has forbidden itself to use more of the card.
     OwnLimit,
+    /// The driver refused although the card had enough memory free.
+    Driver,
 }
 
 /// How the framework allocates, as far as known.
@@ -62,28 +69,42 @@ impl AllocatorSettings {
 pub(crate) fn judge(failure: &mut Failure, card: Option<CardState>, settings: &AllocatorSettings) {
     let requested = failure.requested_bytes;
     let idle: u64 = failure.pools.iter().map(PoolThen::idle_bytes).fold(0, u64::saturating_add);
+    let used: u64 = failure.pools.iter().map(|pool| pool.used_bytes).fold(0, u64::saturating_add);
     let others = card.map_or(0, |card| card.others_bytes);
-    let leaked = failure.leaked_bytes;
+    let total = card.map_or(0, |card| card.total_bytes);
+    let free = failure.free_bytes.unwrap_or(0);
+    let growing = failure.growing.as_ref().map_or(0, |growing| growing.bytes);
     describe(failure, card, others);
-    failure.verdict = if leaked >= requested && leaked > 0 {
+    let would_fit_with = |bytes: u64| bytes > 0 && bytes.saturating_add(free) >= requested;
+    failure.verdict = if free >= requested {
+        Verdict::Driver
+    } else if would_fit_with(failure.leaked_bytes) {
         Verdict::Leak
-    } else if idle >= requested && idle > 0 {
+    } else if would_fit_with(growing) && growing >= used / SMALLEST_PART_OF_GROWTH {
+        Verdict::Growth
+    } else if would_fit_with(idle) {
         Verdict::Fragmentation
-    } else if others >= requested && others > failure.process_bytes / SMALLEST_PART_OF_OTHERS {
+    } else if would_fit_with(others) && others > failure.process_bytes / SMALLEST_PART_OF_OTHERS {
         Verdict::OtherProcesses
     } else {
         Verdict::Demand
     };
     match failure.verdict {
         Verdict::Leak => leak(failure),
+        Verdict::Growth => growth(failure, used),
         Verdict::Fragmentation => fragmentation(failure, idle, settings),
         Verdict::OtherProcesses => other_processes(failure, others),
         Verdict::OwnLimit => {}
-        Verdict::Demand => match card.map_or(0, |card| card.total_bytes) {
-            total_bytes if total_bytes > 0 && requested > total_bytes => larger_than_the_card(failure, total_bytes),
-            _ => demand(failure, idle, settings),
-        },
+        Verdict::Driver => driver(failure, free),
+        Verdict::Demand if total > 0 && requested > total => larger_than_the_card(failure, total),
+        Verdict::Demand => demand(failure, idle, settings),
     }
+}
+
+/// Whether PyTorch asked for a segment for small blocks: it asks for this very size for nothing else.
+fn is_for_small_blocks(failure: &Failure) -> bool {
+    failure.requested_bytes == SMALL_SEGMENT_BYTES
+        && failure.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching && pool.gaps.small.segments > 0)
 }
 
 /// Says that PyTorch refused without asking the driver, which it does if the job has set a limit.
@@ -107,21 +128,25 @@ pub(crate) fn own_limit(failure: &mut Failure, numbers: &SnapshotNumbers) {
 }
 
 fn describe(failure: &mut Failure, card: Option<CardState>, others: u64) {
+    let purpose = match is_for_small_blocks(failure) {
+        true => format!(", a segment for blocks of up to {}", bytes(LARGEST_SMALL_BLOCK_BYTES)),
+        false => String::new(),
+    };
     let asked = format!(
-        "{} asked for {} on device {} (flag {:#x}).",
+        "{} was asked for {} on device {}{purpose}.",
         failure.function,
         bytes(failure.requested_bytes),
-        failure.device,
-        failure.flag
+        failure.device
     );
     let held = format!("This process holds {} from the driver there.", bytes(failure.process_bytes));
     failure.explanation.extend([asked, held]);
     if let Some(card) = card.filter(|card| card.total_bytes > 0) {
         failure.explanation.push(format!(
-            "The card has {}, {} of it in use, {} by other processes or the system.",
+            "The card has {}: {} in use, {} of it by other processes or the system, and {} free.",
             bytes(card.total_bytes),
             bytes(card.used_bytes_now(failure.process_bytes)),
-            bytes(others)
+            bytes(others),
+            bytes(failure.free_bytes.unwrap_or(0))
         ));
     }
 }
@@ -134,16 +159,83 @@ fn leak(failure: &mut Failure) {
     failure.advice.push("Free what the leak report lists; its first call site grows fastest.".to_owned());
 }
 
+fn growth(failure: &mut Failure, used: u64) {
+    let Some(growing) = &failure.growing else { return };
+    let since = failure.timestamp_ns.saturating_sub(growing.since_ns);
+    let line = &growing.site.line;
+    let what = format!(
+        "{} blocks of {} come from one place, {line}, and are alive. They have become more and more since {} before \
+         the failure.",
+        growing.blocks,
+        bytes(growing.block_bytes),
+        duration(since)
+    );
+    let share = format!(
+        "Places that grow like this hold {} of the {} in use. Without them it would have fitted.",
+        bytes(growing.bytes),
+        bytes(used)
+    );
+    let advice = format!(
+        "Look at {line}: if its blocks are not all needed at once, something keeps them, such as a list or a graph. \
+         Mark steps (msmemscope.step()) to be sure."
+    );
+    failure.explanation.extend([what, share]);
+    failure.advice.push(advice);
+    failure.advice.push("If all of them are needed: use smaller batches, or recompute activations.".to_owned());
+}
+
+/// A time span for people.
+fn duration(nanoseconds: u64) -> String {
+    match nanoseconds as f64 / 1e9 {
+        seconds if seconds >= 120.0 => format!("{:.0} minutes", seconds / 60.0),
+        seconds if seconds >= 1.0 => format!("{seconds:.1} s"),
+        seconds => format!("{:.1} ms", seconds * 1e3),
+    }
+}
+
+/// What the framework holds but does not use, where, and why that was no room for the request.
+fn unused_memory(failure: &Failure, idle: u64) -> Vec<String> {
+    let mut said = vec![format!("The framework holds {} that no tensor uses.", bytes(idle))];
+    let gaps = |of: fn(&PoolThen) -> SegmentUse| failure.pools.iter().map(of).filter(|of| of.segments > 0);
+    let largest = |of| gaps(of).map(|of| of.largest_gap_bytes).max();
+    let sum = |of| gaps(of).map(|of| of.gap_bytes).fold(0, u64::saturating_add);
+    let (small, large): (fn(&PoolThen) -> SegmentUse, fn(&PoolThen) -> SegmentUse) =
+        (|pool| pool.gaps.small, |pool| pool.gaps.large);
+    if is_for_small_blocks(failure) {
+        let (in_small, in_large) = (sum(small), sum(large));
+        said.push(format!(
+            "In segments for small blocks {} of it are unused, the largest gap has {}.",
+            bytes(in_small),
+            bytes(largest(small).unwrap_or(0))
+        ));
+        if in_large > 0 {
+            said.push(format!(
+                "{} are unused in segments for larger blocks, where small ones never go.",
+                bytes(in_large)
+            ));
+        }
+    } else if let Some(gap) = largest(large) {
+        said.push(match gap >= failure.requested_bytes {
+            true => format!(
+                "Its largest gap has {}, which would be enough: it belongs to another stream, or may not be split.",
+                bytes(gap)
+            ),
+            false => format!("Its largest gap for blocks of this size has {}.", bytes(gap)),
+        });
+    }
+    let segments: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segments).sum();
+    if segments > 0 {
+        let free: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segment_bytes).fold(0, u64::saturating_add);
+        let noun = if segments == 1 { "segment was" } else { "segments were" };
+        said.push(format!("{segments} {noun} entirely free ({}) and could be given back.", bytes(free)));
+    }
+    said
+}
+
 fn fragmentation(failure: &mut Failure, idle: u64, settings: &AllocatorSettings) {
-    let largest_gap = failure.pools.iter().map(|pool| pool.gaps.largest_gap_bytes).max().unwrap_or(0);
-    let gap = match largest_gap {
-        0 => String::new(),
-        gap => format!(", but its largest gap is {}", bytes(gap)),
-    };
-    failure.explanation.push(format!(
-        "The framework holds {} that no tensor uses{gap}: fragmentation. It would fit if the gaps were together.",
-        bytes(idle)
-    ));
+    let said = unused_memory(failure, idle);
+    failure.explanation.extend(said);
+    failure.explanation.push("So it is fragmentation: it would have fitted if the gaps were together.".to_owned());
     let options = settings.options();
     let is_expandable = settings.has_expandable_segments
         || options.is_some_and(|(_, options)| options.to_lowercase().contains("expandable_segments:true"));
@@ -168,6 +260,15 @@ fn other_processes(failure: &mut Failure, others: u64) {
     failure.advice.push("Look for other jobs on this card (npu-smi info), or use another card.".to_owned());
 }
 
+fn driver(failure: &mut Failure, free: u64) {
+    failure.explanation.push(format!(
+        "The {} that were free should have been enough: the driver refused for another reason, such as memory that is \
+         in pieces or of another page size.",
+        bytes(free)
+    ));
+    failure.advice.push("Look at the log of the driver (plog) for the reason of the refusal.".to_owned());
+}
+
 /// Nothing the job holds matters if the request could not even have an empty card.
 fn larger_than_the_card(failure: &mut Failure, total_bytes: u64) {
     let requested = bytes(failure.requested_bytes);
@@ -186,11 +287,16 @@ fn larger_than_the_card(failure: &mut Failure, total_bytes: u64) {
 }
 
 fn demand(failure: &mut Failure, idle: u64, settings: &AllocatorSettings) {
+    let free = match failure.free_bytes {
+        Some(free) => format!(", with the {} that were free,", bytes(free)),
+        None => String::new(),
+    };
     failure.explanation.push(format!(
-        "Neither leaks ({}) nor unused memory of the framework ({}) would have been enough: the job needs more \
-         than there is.",
+        "Neither leaks ({}) nor unused memory of the framework ({}) would have been enough{free} for the {} that \
+         were asked for.",
         bytes(failure.leaked_bytes),
-        bytes(idle)
+        bytes(idle),
+        bytes(failure.requested_bytes)
     ));
     let largest = failure.owners.iter().find(|owner| !owner.owner.starts_with("CANN")).or(failure.owners.first());
     if let Some(owner) = largest {

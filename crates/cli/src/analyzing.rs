@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use msmemscope_analysis::annotate::{RowNotes, annotate};
 use msmemscope_analysis::check::{Rules, check};
 use msmemscope_analysis::inefficient::InefficientSettings;
-use msmemscope_analysis::marks::MarkSettings;
+use msmemscope_analysis::marks::{MarkLeakReport, MarkSettings};
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, text};
 use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
@@ -19,7 +19,7 @@ use crate::colour;
 use crate::progress::Bar;
 use crate::summary::{lost_events, missing};
 use crate::terminal::Terminal;
-use crate::{Outcome, print, unwatched};
+use crate::{FAILURE, Outcome, print, unwatched};
 
 /// Exit status of a check that found a rule broken.
 const RULE_BROKEN: u8 = 1;
@@ -93,7 +93,7 @@ pub fn render(answers: &Answers, all: bool) -> String {
 pub fn has_alarm(answers: &Answers) -> bool {
     answers.leaks.as_ref().is_some_and(|leaks| leaks.leaked_bytes() > 0)
         || answers.watch.as_ref().is_some_and(|watch| watch.corruptions().next().is_some())
-        || answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::has_failures)
+        || answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::is_alarming)
 }
 
 /// What rows of files should say about blocks.
@@ -159,6 +159,10 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             completeness(recording).map_or(Vec::new(), |known| missing(known, &answers.summary))
         })
         .collect();
+    // A question about marks that are not there is a wrong question.
+    let marks = all_answers.iter().filter_map(|answers| answers.marks.as_ref());
+    let status =
+        if marks.clone().count() > 0 && !marks.into_iter().any(MarkLeakReport::is_answered) { FAILURE } else { 0 };
     if invocation.has_flag("json") {
         let with_missing = |(answers, missing): (&Answers, &Vec<String>)| {
             let mut value = serde_json::json!(answers);
@@ -166,7 +170,8 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             value
         };
         let processes: Vec<serde_json::Value> = all_answers.iter().zip(&all_missing).map(with_missing).collect();
-        return print_json(&serde_json::json!({ "processes": processes }));
+        print_json(&serde_json::json!({ "processes": processes }))?;
+        return Ok(status);
     }
     let mut report = String::new();
     for (answers, missing) in all_answers.iter().zip(&all_missing) {
@@ -176,7 +181,8 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         report.push_str(&render(answers, asked_for_failures));
         report.push('\n');
     }
-    print_report(&report)
+    print_report(&report)?;
+    Ok(status)
 }
 
 /// How complete a recording of our own is. Rows of dump files do not say.

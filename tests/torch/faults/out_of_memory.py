@@ -1,4 +1,4 @@
-"""Runs out of memory in the way its argument says: demand, fragmentation, neighbour, leak, oversize, limit.
+"""Runs out of memory in the way its argument says: demand, growth, fragmentation, neighbour, leak, oversize, limit.
 
 The card has 1 GiB.
 
@@ -23,9 +23,18 @@ def reserve(mebibytes):
 
 
 def demand():
-    blocks = []
-    for _ in range(12 if IS_FAULTY else 3):
-        blocks.append(reserve(100))  # FAULT: demand
+    return [reserve(300 if IS_FAULTY else 10) for _ in range(4)]  # FAULT: demand
+
+
+def growth():
+    """A leak in a job that marks no steps."""
+    kept = []
+    for _ in range(3000 if IS_FAULTY else 50):
+        work = reserve(16)
+        value = torch.empty(MEBIBYTE // 2, dtype=torch.uint8, device="npu")  # FAULT: growth
+        if IS_FAULTY:
+            kept.append(value)
+        del work
 
 
 def fragmentation():

@@ -1,5 +1,7 @@
 //! Owners, inefficiency, out of memory and fragmentation as text.
 
+use msmemscope_event::Pool;
+
 use super::{Align, Table, bytes, fit, push_way, push_wrapped};
 use crate::decompose::{OwnerNode, OwnerReport, OwnerUse, tree};
 use crate::fragmentation::{FragmentationReport, PoolSample};
@@ -87,7 +89,8 @@ fn push_nodes(table: &mut Table, nodes: &[OwnerNode], depth: usize, whole: u64, 
 pub fn inefficient(report: &InefficientReport) -> String {
     if report.accesses == 0 {
         let mut text = String::new();
-        let reason = "No accesses were recorded, so unused memory cannot be told. Record with --analysis=inefficient.";
+        let reason = "No accesses were recorded, so unused memory cannot be found. They are seen by the Python \
+                      package (make wheel, then pip install dist/*.whl) when --analysis=inefficient is asked for.";
         push_wrapped(&mut text, reason, "");
         return text;
     }
@@ -97,9 +100,9 @@ pub fn inefficient(report: &InefficientReport) -> String {
         table.row([name.to_owned(), tally.blocks.to_string(), bytes(tally.bytes)]);
     };
     row("early allocation", report.early_allocation);
-    row("  of these results kept for later", report.results_kept);
+    row("  of these, results kept for later", report.results_kept);
     row("late deallocation", report.late_deallocation);
-    row("  of these could share with an equal block", report.shareable);
+    row("  of these, could share with an equal block", report.shareable);
     row("temporary idleness", report.temporary_idleness);
     row("never used", report.never_used);
     text.push_str(&format!("Inefficient memory over {} operators:\n{}\n", report.operators, table.render()));
@@ -121,7 +124,7 @@ pub fn inefficient(report: &InefficientReport) -> String {
         return text;
     }
     let columns = [
-        ("byte operators", Align::Right),
+        ("bytes x operators", Align::Right),
         ("kind", Align::Left),
         ("blocks", Align::Right),
         ("largest", Align::Right),
@@ -130,14 +133,14 @@ pub fn inefficient(report: &InefficientReport) -> String {
     let mut table = Table::new(&columns);
     for finding in report.findings.iter().take(LISTED_ROWS) {
         table.row([
-            format!("{:.2e}", finding.wasted_byte_operators as f64),
+            bytes(finding.wasted_byte_operators),
             short_kind(finding.kind).to_owned(),
             finding.count.to_string(),
             bytes(finding.largest_bytes),
             finding.site.line.clone(),
         ]);
     }
-    text.push_str(&format!("Largest waste first (bytes times operators not needed):\n{}", table.render()));
+    text.push_str(&format!("Largest waste first (bytes times operators that did not need them):\n{}", table.render()));
     let more = report.findings.len().saturating_sub(LISTED_ROWS) as u64 + report.findings_not_listed;
     if more > 0 {
         text.push_str(&format!("  ... and {more} more.\n"));
@@ -164,7 +167,11 @@ fn advice(finding: &Finding) -> String {
         FindingKind::TemporaryIdleness => ("used again", "free, offload or recompute it in between"),
         FindingKind::NeverUsed => ("never used", "do not allocate it"),
     };
-    let mut text = format!("\nWhat to do first: the block of {}\n", bytes(finding.largest_bytes));
+    let blocks = match finding.count {
+        1 => format!("the block of {}", bytes(finding.largest_bytes)),
+        count => format!("{count} blocks of up to {}", bytes(finding.largest_bytes)),
+    };
+    let mut text = format!("\nWhat to do first: {blocks}\n");
     text.push_str(&format!("  allocated at {}\n", fit(&finding.site.line, 64)));
     if !finding.use_line.is_empty() {
         text.push_str(&format!("  {used} by {}\n", fit(&finding.use_line, 62)));
@@ -172,8 +179,10 @@ fn advice(finding: &Finding) -> String {
     text.push_str(&format!("  {doing}.\n"));
     if finding.could_share > 0 {
         let sharing = format!(
-            "{} of {} such block(s) could then share memory with one of equal size that is allocated meanwhile.",
-            finding.could_share, finding.count
+            "{} of {} such {} could then share memory with one of equal size that is allocated meanwhile.",
+            finding.could_share,
+            finding.count,
+            if finding.count == 1 { "block" } else { "blocks" }
         );
         push_wrapped(&mut text, &sharing, "  ");
     }
@@ -183,20 +192,22 @@ fn advice(finding: &Finding) -> String {
 /// The report of out-of-memory failures.
 pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     let Some(failure) = report.decisive() else { return "The driver never ran out of memory.\n".to_owned() };
+    if failure.recovered {
+        return recovered(report, failure);
+    }
     let mut text = format!("====== OUT OF MEMORY on device {} ======\n", failure.device);
     let verdict = match failure.verdict {
         Verdict::Leak => "a leak",
+        Verdict::Growth => "one line of code holds more and more memory",
         Verdict::Fragmentation => "fragmentation",
         Verdict::OtherProcesses => "other processes on the card",
-        Verdict::Demand => "demand: the job needs more memory than there is",
+        Verdict::Demand => "demand, the job needs more memory than there is",
         Verdict::OwnLimit => "a limit that the job has set itself",
+        Verdict::Driver => "the driver, although enough memory was free",
     };
     text.push_str(&format!("Reason: {verdict}.\n"));
     for line in &failure.explanation {
         push_wrapped(&mut text, line, "  ");
-    }
-    if failure.recovered {
-        text.push_str("  A later attempt got its memory, so the job went on.\n");
     }
     if failure.verdict != Verdict::OwnLimit {
         text.push_str(&format!("Asked for at {}\n", fit(&failure.site.line, 67)));
@@ -220,6 +231,35 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     if report.limit_failures > 1 {
         text.push_str(&format!("\nThe limit of the job refused memory {} times in all.\n", report.limit_failures));
     }
+    text
+}
+
+/// A failure after which the job got its memory is worth a note, no more.
+fn recovered(report: &OutOfMemoryReport, failure: &Failure) -> String {
+    let mut text = String::new();
+    let times = match report.failures {
+        1 => String::new(),
+        count => format!(" for the last of {count} times"),
+    };
+    let note = format!(
+        "Note: the driver refused {} on device {}{times}, but a later attempt got its memory, so the job went on.",
+        bytes(failure.requested_bytes),
+        failure.device
+    );
+    push_wrapped(&mut text, &note, "");
+    let segments: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segments).sum();
+    if segments > 0 {
+        let free: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segment_bytes).fold(0, u64::saturating_add);
+        let noun = if segments == 1 { "segment" } else { "segments" };
+        let cache = format!(
+            "The framework held {segments} {noun} that {} entirely free ({}), which it can give back. If this happens \
+             in every step it costs time.",
+            if segments == 1 { "was" } else { "were" },
+            bytes(free)
+        );
+        push_wrapped(&mut text, &cache, "  ");
+    }
+    text.push_str(&format!("  Asked for at {}\n", fit(&failure.site.line, 65)));
     text
 }
 
@@ -253,6 +293,18 @@ fn push_pools(text: &mut String, failure: &Failure) {
             bytes(pool.idle_bytes()),
             gap_cell(pool.gaps, pool.used_bytes, pool.idle_bytes()),
         ]);
+        let kinds = [("  for blocks up to 1 MiB", pool.gaps.small), ("  for larger blocks", pool.gaps.large)];
+        if pool.pool == Pool::PytorchCaching && kinds.iter().all(|(_, kind)| kind.segments > 0) {
+            for (name, kind) in kinds {
+                table.row([
+                    name.to_owned(),
+                    bytes(kind.segment_bytes),
+                    bytes(kind.segment_bytes - kind.gap_bytes),
+                    bytes(kind.gap_bytes),
+                    bytes(kind.largest_gap_bytes),
+                ]);
+            }
+        }
     }
     text.push_str(&format!("\nFramework pools then:\n{}", table.render()));
 }
@@ -281,7 +333,7 @@ fn push_blocks(text: &mut String, title: &str, blocks: &[ListedBlock]) {
 /// The report of fragmentation.
 pub fn fragmentation(report: &FragmentationReport) -> String {
     if report.pools.is_empty() {
-        return "No pool said how much memory it holds, so fragmentation cannot be told.\n".to_owned();
+        return "No pool said how much memory it holds, so fragmentation is not known.\n".to_owned();
     }
     let mut text = String::new();
     for pool in &report.pools {

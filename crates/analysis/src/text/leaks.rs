@@ -217,17 +217,24 @@ pub fn marks(report: &MarkLeakReport) -> String {
         match device.outcome {
             MarkOutcome::Complete => {}
             MarkOutcome::TooFewMarks => {
-                let found = format!("ERROR: device {id} has {} mark(s) named {name}; three are needed.", device.marks);
+                let noun = if device.marks == 1 { "mark" } else { "marks" };
+                let found = format!("ERROR: device {id} has {} {noun} named {name}; three are needed.", device.marks);
                 super::push_wrapped(&mut text, &found, "");
             }
             MarkOutcome::IndexOutOfRange => {
                 let found = format!(
-                    "INFO: device {id} has {} marks named {name}; there are no three from index {} on.",
+                    "ERROR: device {id} has {} marks named {name}; three are needed from index {} on.",
                     device.marks, report.start_index
                 );
                 super::push_wrapped(&mut text, &found, "");
             }
         }
+    }
+    if report.devices.is_empty() {
+        text.push_str("ERROR: no device memory was recorded.\n");
+    }
+    if !report.is_answered() {
+        return text;
     }
     text.push_str("\nLeak Analysis Results for the Custom Range:\n");
     for device in report.devices.iter().filter(|device| device.outcome == MarkOutcome::Complete) {

@@ -96,7 +96,7 @@ fn late_deallocation_needs_an_allocation_in_between() {
     let text = text::inefficient(&found).replace('\n', " ");
     assert!(text.contains("would fall from 2.00 MiB to 1.00 MiB (50.0 %)."), "{text}");
     assert_eq!(found.findings[0].could_share, 1);
-    assert!(text.contains("1 of 1 such block(s) could then share memory"), "{text}");
+    assert!(text.contains("1 of 1 such block could then share memory"), "{text}");
     assert_eq!(make(false, 0).inefficient.unwrap().late_deallocation.blocks, 0);
     let elsewhere = make(true, 1).inefficient.unwrap();
     assert_eq!(elsewhere.shareable.blocks, 0, "memory of another device cannot be shared");

@@ -396,9 +396,22 @@ fn leaks_between_three_marks() {
     assert_eq!(text::marks(&report), expected);
     assert_eq!(ask(1).devices[0].leaks.len(), 1, "allocated after the second mark");
     assert_eq!(ask(2).devices[0].outcome, MarkOutcome::IndexOutOfRange);
+    let text = text::marks(&ask(2));
+    assert!(text.contains("ERROR: device 0 has 4 marks named \"test\"; three are needed from index 2 on."), "{text}");
+    assert!(!text.contains("Results"), "{text}");
     let missing = Some(MarkSettings { message: "absent".into(), start_index: 0 });
     let report = dump.ask(&Questions { marks: missing, ..Questions::default() }).marks.unwrap();
     assert_eq!(report.devices[0].outcome, MarkOutcome::TooFewMarks);
+}
+
+#[test]
+fn a_mark_before_the_first_use_of_the_device_counts() {
+    let mut dump = Dump::new();
+    dump.mark_without_device("test").malloc("HAL", 0x100_0000, 1 << 20).mark("test").mark("test");
+    let marks = Some(MarkSettings { message: "test".into(), start_index: 0 });
+    let report = dump.ask(&Questions { marks, ..Questions::default() }).marks.unwrap();
+    assert_eq!((report.devices[0].marks, report.devices[0].outcome), (3, MarkOutcome::Complete));
+    assert_eq!(report.devices[0].leaks.len(), 1);
 }
 
 #[derive(Clone, Debug)]

@@ -4,9 +4,10 @@ use msmemscope_analysis::decompose::OwnerReport;
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::verdict::Verdict;
 use msmemscope_analysis::{OwnerQuestion, Questions, text};
+use msmemscope_event::{BlockProperties, Device, Fact, Pool, StackId};
 use proptest::prelude::*;
 
-use crate::support::Dump;
+use crate::support::{Dump, Traced};
 
 #[test]
 fn owners_at_the_peak_at_a_step_and_at_the_end() {
@@ -175,8 +176,109 @@ fn a_failure_that_was_recovered_from_is_told_as_such() {
     dump.malloc("HAL", 0x2000_0000, 4 << 20);
     let report = failures(&dump);
     assert!(report.decisive().unwrap().recovered);
-    assert!(text::out_of_memory(&report).contains("A later attempt got its memory"));
+    let text = text::out_of_memory(&report);
+    assert!(text.starts_with("Note: the driver refused 4.00 MiB on device 0, but a later attempt got its"), "{text}");
+    assert!(!text.contains("OUT OF MEMORY") && !text.contains("Reason") && !text.contains("What to do"), "{text}");
     assert_eq!(text::out_of_memory(&OutOfMemoryReport::default()), "The driver never ran out of memory.\n");
+}
+
+#[test]
+fn segments_that_were_entirely_free_are_said() {
+    let mut dump = Dump::new();
+    for segment in 0..3u64 {
+        dump.malloc("HAL", 0x1000_0000 * (segment + 1), 20 << 20);
+        dump.malloc_with("PTA", 0, 0x1000_0000 * (segment + 1), 20 << 20, ",total:62914560", "");
+    }
+    dump.free("PTA", 0x1000_0000).free("PTA", 0x2000_0000).refused(30 << 20);
+    let gaps = failures(&dump).decisive().unwrap().pools[0].gaps;
+    assert_eq!((gaps.free_segments, gaps.free_segment_bytes), (2, 40 << 20));
+    dump.free("HAL", 0x1000_0000).free("HAL", 0x2000_0000).malloc("HAL", 0x1000_0000, 30 << 20);
+    let text = text::out_of_memory(&failures(&dump)).replace("\n ", "");
+    assert!(text.contains("The framework held 2 segments that were entirely free (40.00 MiB)"), "{text}");
+}
+
+#[test]
+fn a_line_that_keeps_more_and_more_is_named_though_there_are_no_steps() {
+    let job = |keeps: bool| {
+        let mut dump = Dump::new();
+        dump.system_with("START_TRACE", "free:41943040,total:41943040");
+        dump.malloc("HAL", 0x1000_0000, 20 << 20);
+        for iteration in 0..40u64 {
+            if iteration % 4 == 0 {
+                dump.malloc("HAL", 0x2000_0000 + (iteration << 21), 2 << 20);
+            }
+            dump.malloc_with("PTA", 0, 0x1000_0000, 4 << 20, ",total:41943040", "/me/t.py(4): forward\n");
+            let block = 0x2000_0000 + ((iteration / 4) << 23) + ((iteration % 4) << 19);
+            dump.malloc_with("PTA", 0, block, 1 << 19, ",total:41943040", "/me/t.py(9): train\n");
+            dump.free("PTA", 0x1000_0000);
+            if !keeps {
+                dump.free("PTA", block);
+            }
+        }
+        dump.refused(2 << 20);
+        failures(&dump)
+    };
+    let report = job(true);
+    let failure = report.decisive().unwrap();
+    assert_eq!(failure.verdict, Verdict::Growth, "{:?}", failure.explanation);
+    let growing = failure.growing.as_ref().unwrap();
+    assert_eq!((growing.blocks, growing.block_bytes, growing.bytes), (40, 1 << 19, 20 << 20));
+    let text = text::out_of_memory(&report).replace("\n ", "");
+    assert!(text.contains("Reason: one line of code holds more and more memory."), "{text}");
+    assert!(text.contains("40 blocks of 512.00 KiB come from one place, /me/t.py:9 train,"), "{text}");
+    assert!(text.contains("a segment for blocks of up to 1.00 MiB"), "{text}");
+    assert_eq!(job(false).decisive().unwrap().growing, None, "blocks that end again are no growth");
+}
+
+#[test]
+fn gaps_for_small_and_for_large_blocks_are_told_apart() {
+    let mut dump = Dump::new();
+    dump.malloc("HAL", 0x1000_0000, 2 << 20).malloc("HAL", 0x2000_0000, 20 << 20);
+    dump.malloc_with("PTA", 0, 0x1000_0000, 1 << 20, ",total:23068672", "/me/a.py(1): a\n");
+    dump.malloc_with("PTA", 0, 0x2000_0000, 4 << 20, ",total:23068672", "/me/a.py(2): b\n");
+    dump.refused(2 << 20);
+    let report = failures(&dump);
+    let failure = report.decisive().unwrap();
+    let gaps = failure.pools[0].gaps;
+    assert_eq!((gaps.small.gap_bytes, gaps.large.largest_gap_bytes), (1 << 20, 16 << 20));
+    let said = failure.explanation.join(" ");
+    assert!(said.contains("In segments for small blocks 1.00 MiB of it are unused, the largest gap has 1.00 MiB."));
+    assert!(said.contains("16.00 MiB are unused in segments for larger blocks, where small ones never go."), "{said}");
+    let text = text::out_of_memory(&report);
+    assert!(text.contains("  for blocks up to 1 MiB"), "{text}");
+}
+
+#[test]
+fn the_free_memory_of_the_card_counts() {
+    let job = |requested: u64| {
+        let mut dump = Dump::new();
+        dump.system_with("START_TRACE", "free:536870912,total:536870912");
+        dump.malloc("HAL", 0x1000_0000, 198 << 20);
+        dump.malloc_with("PTA", 0, 0x1000_0000, 198 << 20, ",total:207618048", "");
+        dump.free("PTA", 0x1000_0000).refused(requested);
+        failures(&dump).decisive().unwrap().clone()
+    };
+    let failure = job(402 << 20);
+    assert_eq!((failure.free_bytes, failure.verdict), (Some(314 << 20), Verdict::Fragmentation));
+    let said = failure.explanation.join(" ");
+    assert!(said.contains("1 segment was entirely free (198.00 MiB)") && !said.contains("enough"), "{said}");
+    assert_eq!(job(513 << 20).verdict, Verdict::Demand);
+    let failure = job(300 << 20);
+    assert_eq!(failure.verdict, Verdict::Driver, "{:?}", failure.explanation);
+    assert!(failure.explanation.iter().any(|line| line.contains("314.00 MiB that were free should have been enough")));
+}
+
+#[test]
+fn frames_that_could_not_be_found_are_no_frames() {
+    let mut trace = Traced::new();
+    let frames: Vec<u8> = [0x40_1234u64, 0].iter().flat_map(|address| address.to_le_bytes()).collect();
+    let id = StackId(1);
+    trace.record(Fact::DefineNativeStack { id, frames: &frames });
+    let properties = BlockProperties::framework(Pool::Hal, Device::Npu(0));
+    trace.record_with_stack(Fact::AllocationFailed { properties, size_bytes: 1 << 30, flag: 0, error: 6 }, id);
+    let report = trace.ask(&Questions { out_of_memory: Some(2), ..Questions::default() }).out_of_memory.unwrap();
+    let functions: Vec<&str> = report.details[0].site.native.iter().map(|frame| frame.function.as_str()).collect();
+    assert_eq!(functions, ["0x401234"]);
 }
 
 #[test]

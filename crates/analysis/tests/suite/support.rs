@@ -107,6 +107,11 @@ impl Dump {
         self.row("MSTX", "Mark", &format!("\"{message}\""), "0", "N/A", ",,")
     }
 
+    /// A mark before the job has chosen a device.
+    pub fn mark_without_device(&mut self, message: &str) -> &mut Self {
+        self.row("MSTX", "Mark", &format!("\"{message}\""), "N/A", "N/A", ",,")
+    }
+
     pub fn system(&mut self, event: &str) -> &mut Self {
         self.row("SYSTEM", event, "N/A", "N/A", "N/A", ",,")
     }
@@ -164,8 +169,12 @@ impl Traced {
     }
 
     pub fn record(&mut self, fact: Fact<'_>) {
+        self.record_with_stack(fact, StackId::NONE);
+    }
+
+    pub fn record_with_stack(&mut self, fact: Fact<'_>, native_stack: StackId) {
         self.time += 10;
-        assert!(self.chunk.append(self.time, StackId::NONE, StackId::NONE, &fact));
+        assert!(self.chunk.append(self.time, native_stack, StackId::NONE, &fact));
     }
 
     pub fn string(&mut self, text: &str) -> StringId {

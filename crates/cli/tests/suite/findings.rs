@@ -182,6 +182,19 @@ fn marks_frame_a_search_for_leaks() {
 }
 
 #[test]
+fn marks_that_are_not_there_are_an_error() {
+    let bench = Bench::new();
+    assert_success(&bench.record(&[], "init device:0 mark:here alloc:4096 mark:here fini"));
+    for format in [&[][..], &["--json"]] {
+        let mut command = bench.msmemscope(["analyze", "--marks=here"]);
+        command.args(format).arg(bench.output());
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+        assert!(!stdout(&output).contains("Results for the Custom Range"), "{}", stdout(&output));
+    }
+}
+
+#[test]
 fn memory_that_ran_out_is_explained_without_being_asked() {
     let bench = Bench::new();
     // More than any card has; the job fails, as it would without us.
