@@ -26,8 +26,9 @@ def config(*args: Any, **settings: str) -> None:
     Keys are those of the command line, in either spelling: ``device``, ``level``, ``events``,
     ``call_stack``, ``analysis``, ``watch``, ``steps``, ``output`` (or ``output_path``), ``data_format``
     (or ``format``), ``max_trace_size`` and ``log_level``. Every value is a string, written as on the
-    command line. Keys that a call does not name go back to their defaults, except those that hold for
-    the whole process: ``output``, ``data_format``, ``watch``, ``max_trace_size`` and ``log_level``.
+    command line. Keys that a call does not name go back to what the command line said, or to their defaults
+    if the program was started without it, except those that hold for the whole process: ``output``,
+    ``data_format``, ``watch``, ``max_trace_size`` and ``log_level``.
 
     The call applies all of its arguments or, if one of them is wrong, none.
 
@@ -67,6 +68,7 @@ def start() -> None:
     _recorder.patch()
     _recorder.tell_blind_spots()
     _recorder.settle()
+    _forgotten.started = True
     if _internal.state() == _internal.ON:
         return
     _internal.set_state(_internal.ON)
@@ -84,6 +86,7 @@ def stop(*, finish: bool = True) -> None:
     """
     _recorder.require()
     if _internal.state() != _internal.ON:
+        _forgotten.tell()
         return
     watcher.record_coverage()
     _internal.set_state(_internal.SHADOW)
@@ -91,6 +94,8 @@ def stop(*, finish: bool = True) -> None:
     _recorder.patch()
     _messages.information("Stop tracing.")
     if finish:
+        if _internal.process_directory() is None:
+            _messages.warn_once("nothing was recorded between start() and stop(): no device memory was used")
         finish_files()
 
 
@@ -100,8 +105,31 @@ def step() -> None:
     >>> import msmemscope
     >>> msmemscope.step()
     """
-    _internal.step()
+    if not _internal.step():
+        _forgotten.stepped = True
     _recorder.withdraw_if_found()
+
+
+class _Forgotten:
+    """Notices that a program marks steps or stops, but has never started recording."""
+
+    def __init__(self) -> None:
+        self.started = False
+        self.stepped = False
+
+    def tell(self) -> None:
+        """Say it, once."""
+        if not self.started and not _internal.is_supervised():
+            _messages.warn_once("nothing was recorded: start() was never called")
+
+    def tell_at_exit(self) -> None:
+        """Say it if steps were marked; a program that only imports the package wants nothing."""
+        if self.stepped:
+            self.tell()
+
+
+_forgotten = _Forgotten()
+atexit.register(_forgotten.tell_at_exit)
 
 
 class _Scopes:

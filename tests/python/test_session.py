@@ -190,6 +190,75 @@ def test_place_and_format_are_settled_by_the_first_start(run):
     assert "data_format can only be set once" in one.stderr
 
 
+def test_options_of_the_command_line_stay_unless_config_names_them(run):
+    one = run(
+        """
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(analysis="leaks", output="elsewhere")
+        msmemscope.start()
+        framework.begin()
+        for size in (4096, 8192, 12288):
+            framework.free(framework.allocate(size))
+            msmemscope.step()
+        msmemscope.stop()
+        """,
+        mode="cli",
+        options=("--steps=2",),
+    )
+    assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["8192"]
+    assert "output can only be set once" in one.stderr and "of the command line counts" in one.stderr
+
+
+def test_lines_of_the_log_are_written_once(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        msmemscope.config(output="out")
+        msmemscope.start()
+        framework.begin()
+        framework.allocate(4096)
+        msmemscope.config(output="elsewhere")
+        msmemscope.stop()
+    """)
+    (log,) = one.files("*.log")
+    assert log.read_text().count("output can only be set once") == 1
+
+
+def test_a_forgotten_start_is_said_once_and_leaves_nothing(run):
+    one = run("""
+        import msmemscope
+        import small_framework as framework
+        framework.begin()
+        for i in range(3):
+            framework.free(framework.allocate(4096))
+            msmemscope.step()
+        msmemscope.stop()
+        msmemscope.stop()
+    """)
+    assert one.stderr.count("nothing was recorded: start() was never called") == 1, one.stderr
+    assert not (one.directory / "memscopeDumpResults").exists()
+
+
+def test_steps_without_start_and_stop_are_said_at_the_end(run):
+    one = run("""
+        import msmemscope
+        msmemscope.step()
+    """)
+    assert one.stderr.count("nothing was recorded: start() was never called") == 1, one.stderr
+
+
+def test_a_scope_without_device_memory_says_so(run):
+    one = run("""
+        import msmemscope
+        msmemscope.config(output="out")
+        msmemscope.start()
+        msmemscope.stop()
+    """)
+    assert "nothing was recorded between start() and stop(): no device memory was used" in one.stderr
+    assert not (one.directory / "out").exists()
+
+
 def test_start_and_stop_out_of_order_do_nothing(run):
     run("""
         import msmemscope

@@ -24,6 +24,15 @@ pub enum Note {
     FixedKey {
         /// The key.
         name: String,
+        /// The value that counts, as far as it can be written in a word.
+        kept: String,
+        /// Whether the command line set it.
+        by_command_line: bool,
+    },
+    /// `config()` changed something that the command line had set.
+    CommandLineReplaced {
+        /// The key.
+        name: &'static str,
     },
     /// A program was named where none is run.
     ProgramIgnored {
@@ -44,8 +53,12 @@ impl fmt::Display for Note {
             Note::AnalysisWithoutEvents(analysis) => {
                 write!(formatter, "no events are collected, so analysis '{analysis}' is off")
             }
-            Note::FixedKey { name } => {
-                write!(formatter, "{name} can only be set once, before recording begins; the new value is ignored")
+            Note::FixedKey { name, kept, by_command_line } => {
+                let who = if *by_command_line { "of the command line" } else { "set first" };
+                write!(formatter, "{name} can only be set once, before recording starts: {kept} {who} counts")
+            }
+            Note::CommandLineReplaced { name } => {
+                write!(formatter, "{name}: the value in config() counts, not that of the command line")
             }
             Note::ProgramIgnored { program } => {
                 write!(formatter, "a comparison runs no program, '{program}' is ignored")

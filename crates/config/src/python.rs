@@ -47,11 +47,17 @@ pub fn python_keys() -> impl Iterator<Item = &'static str> {
 impl SettingsChange {
     /// The settings after a `config()` call, and everything the user should be told about it.
     ///
-    /// What a call does not name falls back to its default, except the settings that hold for the whole
-    /// process (output directory, formats, watch, verbosity, size limit): those stay. Once recording has
-    /// begun (`is_fixed`), output directory, formats and watch can no longer change. Recording waits for
-    /// `start()`.
-    pub fn apply_in_python(&self, current: &Settings, is_fixed: bool) -> (Settings, Vec<Note>) {
+    /// What a call does not name falls back to what the process was started with (`launched`: the command line's
+    /// settings, or else the defaults), except the settings that hold for the whole process (output directory,
+    /// formats, watch, verbosity, size limit): those stay. Once recording has begun (`is_fixed`), output
+    /// directory, formats and watch can no longer change. Recording waits for `start()`.
+    pub fn apply_in_python(
+        &self,
+        current: &Settings,
+        launched: Option<&Settings>,
+        is_fixed: bool,
+    ) -> (Settings, Vec<Note>) {
+        let defaults = Settings::defaults(current.variant);
         let base = Settings {
             watch: current.watch.clone(),
             data_formats: current.data_formats,
@@ -60,22 +66,51 @@ impl SettingsChange {
             max_trace_size_bytes: current.max_trace_size_bytes,
             python_frames: current.python_frames,
             collect_mode: CollectMode::Deferred,
-            ..Settings::defaults(current.variant)
+            ..launched.cloned().unwrap_or_else(|| defaults.clone())
         };
         let (mut settings, mut notes) = self.apply_to(&base);
+        if let Some(launched) = launched {
+            notes.extend(replaced(&settings, launched, &defaults));
+        }
         if is_fixed {
-            let mut keep = |is_changed: bool, name: &str| {
+            let by_command_line = launched.is_some();
+            let mut keep = |is_changed: bool, name: &str, kept: String| {
                 if is_changed {
-                    notes.push(Note::FixedKey { name: name.to_string() });
+                    notes.push(Note::FixedKey { name: name.to_string(), kept, by_command_line });
                 }
             };
-            keep(settings.output != current.output, "output");
-            keep(settings.data_formats != current.data_formats, "data_format");
-            keep(settings.watch != current.watch, "watch");
+            let (csv, db) = (current.data_formats.csv, current.data_formats.db);
+            let formats = [(csv, "csv"), (db, "db")].into_iter().filter(|(is_on, _)| *is_on).map(|(_, word)| word);
+            let formats: Vec<&str> = formats.collect();
+            keep(settings.output != current.output, "output", format!("'{}'", current.output.display()));
+            keep(settings.data_formats != current.data_formats, "data_format", format!("'{}'", formats.join(",")));
+            keep(settings.watch != current.watch, "watch", "the value".to_owned());
             settings.output = base.output;
             settings.data_formats = base.data_formats;
             settings.watch = base.watch;
         }
         (settings, notes)
     }
+}
+
+/// Keys whose value the command line had set and `config()` has changed.
+fn replaced(settings: &Settings, launched: &Settings, defaults: &Settings) -> Vec<Note> {
+    /// Whether a field was set, and is another now.
+    macro_rules! is_replaced {
+        ($field:ident) => {
+            launched.$field != defaults.$field && settings.$field != launched.$field
+        };
+    }
+    let keys = [
+        (is_replaced!(level), "level"),
+        (is_replaced!(events), "events"),
+        (is_replaced!(steps), "steps"),
+        (is_replaced!(call_stacks), "call_stack"),
+        (is_replaced!(devices), "device"),
+        (is_replaced!(analysis), "analysis"),
+    ];
+    keys.into_iter()
+        .filter(|(is_replaced, _)| *is_replaced)
+        .map(|(_, name)| Note::CommandLineReplaced { name })
+        .collect()
 }

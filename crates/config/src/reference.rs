@@ -6,7 +6,7 @@ use crate::help::{default_of, flag_heading, option_heading};
 use crate::link::ANALYSIS_NEEDS;
 use crate::sets::EventSet;
 use crate::settings::Variant;
-use crate::table::{COMMANDS, Group, OPTIONS, OptionSpec};
+use crate::table::{COMMANDS, CommandSpec, Group, OPTIONS, OptionSpec};
 
 /// The reference page of all options and commands, as Markdown.
 pub fn reference_page() -> String {
@@ -27,14 +27,9 @@ pub fn reference_page() -> String {
             option_section(&mut text, variant, spec);
         }
     }
-    text.push_str("\n## Commands\n\n| Command | Purpose | Options |\n|---|---|---|\n");
+    text.push_str("\n## Commands\n");
     for command in COMMANDS {
-        let usage = format!("{program} {} {}", command.name, command.operands);
-        let flags = command.flags.iter().map(flag_heading);
-        let options =
-            OPTIONS.iter().filter(|spec| command.options.contains(&spec.id)).map(|spec| format!("--{}", spec.names[0]));
-        let options: Vec<String> = flags.chain(options).map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(text, "| `{}` | {} | {} |", usage.trim_end(), command.summary, options.join(", "));
+        command_section(&mut text, program, command);
     }
     text.push_str(
         "\nEvery command also takes the general options. To run a program that has the name of a\n\
@@ -43,6 +38,25 @@ pub fn reference_page() -> String {
     linking(&mut text);
     older_names(&mut text);
     text
+}
+
+/// A command with its own options, each with its meaning, and the names of those described above.
+fn command_section(text: &mut String, program: &str, command: &CommandSpec) {
+    let usage = format!("{program} {} {}", command.name, command.operands);
+    let _ = writeln!(text, "\n### `{}`\n\n{}", usage.trim_end(), command.summary);
+    let mut lines: Vec<String> =
+        command.flags.iter().map(|flag| format!("- `{}`: {}", flag_heading(flag), flag.summary)).collect();
+    let shared: Vec<String> = OPTIONS
+        .iter()
+        .filter(|spec| command.options.contains(&spec.id))
+        .map(|spec| format!("[`--{0}`](#--{0})", spec.names[0]))
+        .collect();
+    if !shared.is_empty() {
+        lines.push(format!("- as described above: {}", shared.join(", ")));
+    }
+    if !lines.is_empty() {
+        let _ = writeln!(text, "\n{}", lines.join("\n"));
+    }
 }
 
 fn option_section(text: &mut String, variant: Variant, spec: &OptionSpec) {

@@ -26,6 +26,8 @@ static IS_HOST_ONLY: AtomicBool = AtomicBool::new(false);
 /// What this process is set to record.
 struct Session {
     recording: Recording,
+    /// The settings of the command line, if it started this process.
+    launched: Option<Settings>,
     /// Whether results exist or will be written by a launcher, so that their place is settled.
     is_fixed: bool,
 }
@@ -36,8 +38,11 @@ impl Session {
         let inherited =
             std::env::var(RECORDING_VARIABLE).ok().and_then(|value| Recording::from_environment(&value).ok());
         match inherited {
-            Some(recording) => Session { is_fixed: recording.is_supervised, recording },
-            None => Session { recording: unsupervised(), is_fixed: false },
+            Some(recording) => {
+                let launched = recording.is_supervised.then(|| recording.settings.clone());
+                Session { is_fixed: recording.is_supervised, launched, recording }
+            }
+            None => Session { recording: unsupervised(), launched: None, is_fixed: false },
         }
     }
 
@@ -230,7 +235,8 @@ fn configure(arguments: Vec<(String, String)>) -> PyResult<Vec<String>> {
     let change: SettingsChange =
         apply_python_config(&arguments).map_err(|error| ConfigError::new_err(error.to_string()))?;
     with_session(|session| {
-        let (settings, notes) = change.apply_in_python(&session.recording.settings, session.is_fixed);
+        let (settings, notes) =
+            change.apply_in_python(&session.recording.settings, session.launched.as_ref(), session.is_fixed);
         let before = std::mem::replace(&mut session.recording.settings, settings);
         if let Err(error) = session.hand_over() {
             session.recording.settings = before;

@@ -60,7 +60,7 @@ fn close() {
     let recording = settings::recording();
     if !recording.is_supervised && !state::was_wanted() {
         // Preloaded by hand and never started: only a shadow, of which nobody needs to hear.
-        process::remove(process.directory());
+        process::discard(process.directory());
     } else if !recording.is_supervised {
         finisher::finish(recording.finisher.as_deref(), process.directory());
     }

@@ -231,10 +231,7 @@ impl Process {
             return Err(errno);
         }
         self.directory.store(Box::into_raw(Box::new(directory)), Ordering::Release);
-        remove(before);
-        if let Some(parent) = before.parent() {
-            remove_if_empty(parent);
-        }
+        discard(before);
         Ok(())
     }
 
@@ -475,7 +472,7 @@ fn create(process_id: u32, output: &Path) -> Result<(PathBuf, TraceFile), i32> {
 }
 
 /// Removes a directory in which nothing was recorded.
-pub fn remove(directory: &Path) {
+fn remove(directory: &Path) {
     if let (Ok(file), Ok(directory)) =
         (c_path(directory.join(TRACE_FILE_NAME).as_os_str()), c_path(directory.as_os_str()))
     {
@@ -484,6 +481,14 @@ pub fn remove(directory: &Path) {
             libc::unlink(file.as_ptr());
             libc::rmdir(directory.as_ptr());
         }
+    }
+}
+
+/// Removes a directory in which nothing was recorded, and the output directory if nothing else is in it.
+pub fn discard(directory: &Path) {
+    remove(directory);
+    if let Some(output) = directory.parent() {
+        remove_if_empty(output);
     }
 }
 

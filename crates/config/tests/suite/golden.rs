@@ -22,6 +22,20 @@ pub fn assert_golden(path: &str, actual: &str) {
 }
 
 #[test]
+fn the_reference_page_is_whole() {
+    let page = reference_page();
+    let mut columns = None;
+    for line in page.lines() {
+        let cells = line.starts_with('|').then(|| line.matches('|').count());
+        assert!(columns.is_none() || cells.is_none() || columns == cells, "a row of another width: {line}");
+        columns = cells;
+    }
+    for flag in COMMANDS.iter().flat_map(|command| command.flags) {
+        assert!(page.contains(&format!("- `--{}", flag.name)) && page.contains(flag.summary), "--{}", flag.name);
+    }
+}
+
+#[test]
 fn help_text() {
     assert_golden("tests/golden/help.txt", &help(Variant::Msmemscope, None));
     assert_golden("tests/golden/help-msleaks.txt", &help(Variant::Msleaks, None));

@@ -22,7 +22,7 @@ fn the_documented_call() {
         ("output", "/data/projects/output"),
     ])
     .expect("the call of the manual");
-    let (settings, notes) = change.apply_in_python(&defaults(), false);
+    let (settings, notes) = change.apply_in_python(&defaults(), None, false);
     assert_eq!(notes, []);
     assert_eq!(settings.call_stacks.native_depth, Some(10));
     assert_eq!(settings.call_stacks.python_depth, Some(5));
@@ -38,7 +38,7 @@ fn the_documented_call() {
 #[test]
 fn no_arguments_are_the_defaults() {
     let change = apply_python_config(&[]).expect("no arguments");
-    let (settings, notes) = change.apply_in_python(&defaults(), false);
+    let (settings, notes) = change.apply_in_python(&defaults(), None, false);
     assert_eq!(settings, Settings { collect_mode: CollectMode::Deferred, ..defaults() });
     assert_eq!(notes, []);
 }
@@ -66,22 +66,39 @@ fn a_further_call_starts_from_defaults_but_keeps_what_holds_for_the_process() {
         ("max_trace_size", "2GiB"),
         ("steps", "2"),
     ]);
-    let (first, _) = first.expect("valid").apply_in_python(&defaults(), false);
+    let (first, _) = first.expect("valid").apply_in_python(&defaults(), None, false);
     let second = apply_python_config(&[("level", "op"), ("format", "csv"), ("output", "/data/out")]);
-    let (second, notes) = second.expect("valid").apply_in_python(&first, true);
+    let (second, notes) = second.expect("valid").apply_in_python(&first, None, true);
     assert_eq!(second.events.written, EventSet::DEFAULT);
     assert!(second.steps.is_empty());
     assert_eq!(second.output, first.output);
     assert_eq!(second.data_formats, first.data_formats);
     assert_eq!(second.log_level, LogLevel::Debug);
     assert_eq!(second.max_trace_size_bytes, Some(2 << 30));
-    assert_eq!(notes, [Note::FixedKey { name: "data_format".to_string() }]);
+    let kept = Note::FixedKey { name: "data_format".into(), kept: "'db'".into(), by_command_line: false };
+    assert_eq!(notes, [kept]);
+}
+
+#[test]
+fn keys_that_a_call_does_not_name_stay_as_the_command_line_set_them() {
+    let launched = Settings { steps: vec![7], output: "/data/cli".into(), ..defaults() };
+    let change = apply_python_config(&[("analysis", "leaks,decompose"), ("output", "/data/script")]).expect("valid");
+    let (settings, notes) = change.apply_in_python(&launched, Some(&launched), true);
+    assert_eq!((settings.steps, settings.output), (vec![7], "/data/cli".into()));
+    assert!(settings.analysis.contains(AnalysisSet::DECOMPOSE));
+    let said: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    let output = "output can only be set once, before recording starts: '/data/cli' of the command line counts";
+    assert_eq!(said, [output]);
+    let change = apply_python_config(&[("steps", "2")]).expect("valid");
+    let (settings, notes) = change.apply_in_python(&launched, Some(&launched), true);
+    assert_eq!(settings.steps, [2]);
+    assert_eq!(notes, [Note::CommandLineReplaced { name: "steps" }]);
 }
 
 #[test]
 fn empty_values_turn_items_off_where_that_makes_sense() {
     let change = apply_python_config(&[("events", ""), ("analysis", ""), ("call_stack", "")]);
-    let (settings, notes) = change.expect("valid").apply_in_python(&defaults(), false);
+    let (settings, notes) = change.expect("valid").apply_in_python(&defaults(), None, false);
     assert!(settings.events.collected.is_empty() && settings.analysis.is_empty());
     assert_eq!(notes, []);
     for key in ["device", "data_format", "format", "steps", "watch", "output", "log_level"] {
