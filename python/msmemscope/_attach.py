@@ -1,7 +1,7 @@
 """Imported by the recorder when the command line started this program, not by users.
 
 Importing it brings the Python side into a program that does not import the package itself: operators,
-accesses, labels of frameworks, snapshots at a lack of memory, the Python trace.
+accesses, labels of frameworks, snapshots when memory runs out, the Python trace.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import sys
 from . import _internal
 
 _DEBUG, _INFORMATION, _WARNING, _ERROR = range(4)
-_PREFIXES = ("Debug", "Info", "Warn", "Error")
+_PREFIXES = ("Debug", "Info", "Warning", "Error")
 
 _said: set[str] = set()
 

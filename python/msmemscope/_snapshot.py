@@ -245,4 +245,4 @@ def _out_of_memory(device: int, *_: Any) -> None:
         take_snapshot(device, OOM_NAME)
         _internal.call_soon(lambda: take_snapshot(device, f"{OOM_NAME} After"))
     except Exception as error:  # noqa: BLE001 - the job has trouble enough
-        _messages.warn_once(f"no snapshot of the lack of memory: {error}")
+        _messages.warn_once(f"no snapshot of the out of memory: {error}")

@@ -84,9 +84,12 @@ def _limit(mark: pytest.Mark) -> tuple[int, str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
     """Brings the recorder in as soon as it is known that it will be needed, before anything uses the device."""
-    marks = [mark for item in items for name in _MARKS for mark in item.iter_markers(name)]
-    for mark in marks:
-        _limit(mark)
+    marks = [(item, mark) for item in items for name in _MARKS for mark in item.iter_markers(name)]
+    for item, mark in marks:
+        try:
+            _limit(mark)
+        except pytest.UsageError as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from None
     if marks:
         import msmemscope
 
@@ -144,17 +147,18 @@ def _problems(limits: dict, begin: str, end: str) -> list:
             if peak - at_begin > limit:
                 problems.append(
                     f"device {device} ({pool}): the test needed {_shown(peak - at_begin)} more than was in use when it "
-                    f"began ({_shown(at_begin)}); allowed are {_shown(limit)}"
+                    f"began ({_shown(at_begin)}); the limit is {_shown(limit)}"
                 )
     if "limit_leaks" in limits:
         limit, source = limits["limit_leaks"]
         left = _counted(leftovers, source, peaks)
         size = sum(row[-1] for row in left)
         if size > limit:
-            problems.append(f"the test left {_shown(size)} of device memory behind; allowed are {_shown(limit)}")
+            problems.append(f"the test left {_shown(size)} of device memory behind; the limit is {_shown(limit)}")
             for pool, device, line, blocks, kept in left[:_MOST_LINES]:
                 problems.append(
-                    f"  {_shown(kept)} in {blocks} blocks on device {device} ({pool}), {line or 'no stack'}"
+                    f"  {_shown(kept)} in {blocks} {'block' if blocks == 1 else 'blocks'} on device {device} ({pool}), "
+                    f"{line or 'no stack'}"
                 )
             if len(left) > _MOST_LINES:
                 problems.append(f"  and {len(left) - _MOST_LINES} more places")

@@ -53,11 +53,11 @@ def test_limits(tmp_path, mode):
     for name in ("small_enough", "leaves_nothing", "without_mark"):
         assert f"PASSED ../test_it.py::test_{name}" in run.stdout
     assert (
-        "device 0 (HAL): the test needed 4 MiB more than was in use when it began (5 MiB); allowed are 3 MiB\n"
+        "device 0 (HAL): the test needed 4 MiB more than was in use when it began (5 MiB); the limit is 3 MiB\n"
         in run.stdout
     )
-    assert "the test left 4 MiB of device memory behind; allowed are 1 MiB" in run.stdout
-    assert "4 MiB in 1 blocks on device 0 (HAL), " in run.stdout
+    assert "the test left 4 MiB of device memory behind; the limit is 1 MiB" in run.stdout
+    assert "4 MiB in 1 block on device 0 (HAL), " in run.stdout
     assert "FAILED ../test_it.py::test_own_failure_counts_first - KeyError: 'own'" in run.stdout
     recordings = (tmp_path / ".msmemscope-pytest") if mode == "api" else run.output
     assert len(list(recordings.rglob("recording.trace"))) == 1
@@ -107,8 +107,8 @@ def test_limits_of_unittest_methods(tmp_path):
     assert run.status == 1
     assert "3 failed, 1 passed, 1 skipped" in run.stdout
     assert "PASSED ../test_it.py::TestOld::test_leaves_nothing" in run.stdout
-    assert "the test left 4 MiB of device memory behind; allowed are 0 B" in run.stdout
-    assert "the test needed 4 MiB more than was in use when it began (12 MiB); allowed are 2 MiB" in run.stdout
+    assert "the test left 4 MiB of device memory behind; the limit is 0 B" in run.stdout
+    assert "the test needed 4 MiB more than was in use when it began (12 MiB); the limit is 2 MiB" in run.stdout
     assert "test_own_failure - AssertionError: 1 != 2" in run.stdout
 
 
@@ -140,4 +140,5 @@ def test_wrong_marks_are_refused_before_anything_runs(tmp_path, mark, text):
     run = run_pytest(tmp_path, f"import pytest\n@pytest.mark.{mark}\ndef test_it():\n    print('executed')\n")
     assert run.status == 4
     assert text in run.stderr + run.stdout
+    assert "test_it.py::test_it: " in run.stderr + run.stdout, "the test is named"
     assert "executed" not in run.stdout

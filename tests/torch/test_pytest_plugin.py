@@ -34,6 +34,6 @@ def test_limits_of_tensors(tmp_path):
     assert run.status == 1, run.stdout
     assert "PASSED ../test_it.py::test_clean" in run.stdout
     assert "device 0 (PTA): the test needed 12 MiB more" in run.stdout
-    assert "the test left 4 MiB of device memory behind; allowed are 1 KiB" in run.stdout
+    assert "the test left 4 MiB of device memory behind; the limit is 1 KiB" in run.stdout
     line = 1 + TESTS.splitlines().index('        kept.append(torch.ones(1 << 20, device="npu"))  # here')
     assert f"test_it.py:{line} test_keeps_a_tensor" in run.stdout

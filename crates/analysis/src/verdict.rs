@@ -193,14 +193,17 @@ fn duration(nanoseconds: u64) -> String {
     }
 }
 
+/// Chooses segments of one kind.
+type KindOfSegment = fn(&PoolThen) -> SegmentUse;
+
 /// What the framework holds but does not use, where, and why that was no room for the request.
 fn unused_memory(failure: &Failure, idle: u64) -> Vec<String> {
     let mut said = vec![format!("The framework holds {} that no tensor uses.", bytes(idle))];
-    let gaps = |of: fn(&PoolThen) -> SegmentUse| failure.pools.iter().map(of).filter(|of| of.segments > 0);
+    let gaps = |of: KindOfSegment| failure.pools.iter().map(of).filter(|of| of.segments > 0);
     let largest = |of| gaps(of).map(|of| of.largest_gap_bytes).max();
     let sum = |of| gaps(of).map(|of| of.gap_bytes).fold(0, u64::saturating_add);
-    let (small, large): (fn(&PoolThen) -> SegmentUse, fn(&PoolThen) -> SegmentUse) =
-        (|pool| pool.gaps.small, |pool| pool.gaps.large);
+    let small: KindOfSegment = |pool| pool.gaps.small;
+    let large: KindOfSegment = |pool| pool.gaps.large;
     if is_for_small_blocks(failure) {
         let (in_small, in_large) = (sum(small), sum(large));
         said.push(format!(

@@ -182,7 +182,8 @@ fn examine_python(name: &OsStr, findings: &mut Vec<Finding>) {
         Some(directory) => findings.push(fine(format!("the Python package is in {}", directory.display()))),
         None if is_python => findings.push(suspicious(
             "the Python package is not installed beside this program".to_owned(),
-            "Operators, accesses, CPU tensors and Python calls are not recorded; memory events are.",
+            "Operators, accesses, CPU tensors and Python calls are not recorded; memory events are. To get it, in the \
+             source tree: make wheel, then pip install dist/*.whl",
         )),
         None => {}
     }

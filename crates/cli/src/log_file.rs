@@ -1,5 +1,6 @@
 //! The log beside the results: what the recorder said in the job, and what finishing has to say.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use msmemscope_config::{LogLevel, Settings};
@@ -23,6 +24,7 @@ pub fn write(process: &mut ProcessReport, mut messages: Vec<RecorderMessage>, se
         match log::write(&path, &messages, least) {
             Ok(true) => {
                 let size_bytes = path.metadata().map_or(0, |metadata| metadata.len());
+                remove_earlier(&directory, program, &path);
                 process.files.push(WrittenFile { path, rows, size_bytes });
                 return;
             }
@@ -32,6 +34,19 @@ pub fn write(process: &mut ProcessReport, mut messages: Vec<RecorderMessage>, se
                 process.notes.push(format!("cannot write {}: {error}", path.display()));
                 return;
             }
+        }
+    }
+}
+
+/// Removes logs of earlier times when the same recording was finished: the new one repeats their lines.
+fn remove_earlier(directory: &Path, program: &str, written: &Path) {
+    let is_log = |name: &str| {
+        let time = name.strip_prefix(program).and_then(|rest| rest.strip_prefix('_')?.strip_suffix(".log"));
+        time.is_some_and(|time| !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(is_log) && entry.path() != written {
+            let _ = std::fs::remove_file(entry.path());
         }
     }
 }

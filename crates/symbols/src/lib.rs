@@ -127,7 +127,8 @@ impl<'a> Symbols<'a> {
             })
         };
         let innermost = frames.iter().take(DEEPEST_OBSERVER_FRAME);
-        let Some(observer) = innermost.enumerate().filter(|(_, frame)| is_in(frame, &OBSERVER_FILES)).last() else {
+        let mut numbered = innermost.enumerate();
+        let Some(observer) = numbered.rfind(|(_, frame)| is_in(frame, &OBSERVER_FILES)) else {
             return 0;
         };
         let above = &frames[observer.0 + 1..];

@@ -29,9 +29,9 @@ def demand():
 def growth():
     """A leak in a job that marks no steps."""
     kept = []
-    for _ in range(3000 if IS_FAULTY else 50):
+    for _ in range(1500 if IS_FAULTY else 50):
         work = reserve(16)
-        value = torch.empty(MEBIBYTE // 2, dtype=torch.uint8, device="npu")  # FAULT: growth
+        value = torch.empty(MEBIBYTE, dtype=torch.uint8, device="npu")  # FAULT: growth
         if IS_FAULTY:
             kept.append(value)
         del work
