@@ -86,12 +86,18 @@ static void on_switch(int signal_number) {
     if (to != from) swapcontext(&fibers[from], &fibers[to]);
 }
 
-static void fiber(void) {
-    use_memory(BLOCKS / FIBERS, 64);
+/* Fibers are switched with the signal blocked: another one in the middle of the switch would tear the contexts. */
+static void let_timer(int how) {
     sigset_t timer;
     sigemptyset(&timer);
     sigaddset(&timer, SIGALRM);
-    sigprocmask(SIG_BLOCK, &timer, NULL);
+    sigprocmask(how, &timer, NULL);
+}
+
+static void fiber(void) {
+    let_timer(SIG_UNBLOCK);
+    use_memory(BLOCKS / FIBERS, 64);
+    let_timer(SIG_BLOCK);
     is_over[current] = 1;
     if (--running == 0) setcontext(&origin);
     current = next_fiber();
@@ -99,6 +105,7 @@ static void fiber(void) {
 }
 
 static void run_fibers(void) {
+    let_timer(SIG_BLOCK);
     for (int i = 0; i < FIBERS; i++) {
         getcontext(&fibers[i]);
         int flags = MAP_PRIVATE | MAP_ANONYMOUS;
