@@ -98,15 +98,27 @@ fn examine_environment(findings: &mut Vec<Finding>) {
             "Marks, steps and pool events go to that tool instead. Unset it while recording.",
         ));
     }
+    if std::env::var_os("ASAN_OPTIONS").is_some_and(|options| demands_link_order(options.as_bytes())) {
+        findings.push(suspicious(
+            "ASAN_OPTIONS has verify_asan_link_order=1".to_owned(),
+            "Programs built with -fsanitize=address will not start behind the recorder. Leave that option out.",
+        ));
+    }
     if let Some(preload) = std::env::var_os("LD_PRELOAD").filter(|preload| !preload.is_empty()) {
         examine_preload(&preload, findings);
     }
 }
 
+/// Whether options of the address sanitizer demand that it is the first library of all.
+fn demands_link_order(options: &[u8]) -> bool {
+    let words = options.split(|byte| matches!(byte, b':' | b',' | b' '));
+    let mut values = words.filter_map(|word| word.strip_prefix(b"verify_asan_link_order="));
+    values.next_back().is_some_and(|value| matches!(value, b"1" | b"true" | b"yes"))
+}
+
 /// What is preloaded already: by hand, by another installation, or something else altogether.
-fn examine_preload(preload: &OsStr, findings: &mut Vec<Finding>) {
-    let entries = preload.as_bytes().split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty());
-    let entries: Vec<&Path> = entries.map(|entry| Path::new(OsStr::from_bytes(entry))).collect();
+fn examine_preload(preload_value: &OsStr, findings: &mut Vec<Finding>) {
+    let entries = preload::entries(preload_value);
     let missing = entries.iter().filter(|entry| entry.components().count() > 1 && !entry.exists());
     let missing: Vec<String> = missing.map(|entry| entry.display().to_string()).collect();
     if !missing.is_empty() {
@@ -139,8 +151,14 @@ fn examine_preload(preload: &OsStr, findings: &mut Vec<Finding>) {
             "Recorded by hand like this, PyTorch and MindSpore will not report their memory pools.",
         )),
         None if missing.is_empty() => {
-            findings
-                .push(fine(format!("LD_PRELOAD already has {}; it is kept behind ours", preload.to_string_lossy())));
+            let (first, behind): (Vec<&Path>, Vec<&Path>) =
+                entries.iter().copied().partition(|entry| preload::is_sanitizer_runtime(entry));
+            for (entries, place) in [(first, "first, as it must be"), (behind, "behind ours")] {
+                if !entries.is_empty() {
+                    let names: Vec<_> = entries.iter().map(|entry| entry.to_string_lossy()).collect();
+                    findings.push(fine(format!("LD_PRELOAD already has {}; it is kept {place}", names.join(":"))));
+                }
+            }
         }
         None => {}
     }
@@ -236,6 +254,13 @@ mod tests {
         let mut findings = Vec::new();
         examine_program(path.as_os_str(), &mut findings);
         findings.iter().map(|finding| format!("{} {}\n", finding.fine, finding.text)).collect()
+    }
+
+    #[test]
+    fn what_the_address_sanitizer_demands_is_seen() {
+        assert!(demands_link_order(b"detect_leaks=0:verify_asan_link_order=1"));
+        assert!(!demands_link_order(b"verify_asan_link_order=1 verify_asan_link_order=0"));
+        assert!(!demands_link_order(b"detect_leaks=1"));
     }
 
     #[test]

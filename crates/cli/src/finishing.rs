@@ -15,7 +15,7 @@ use msmemscope_trace::reader::TraceIdentity;
 use crate::analyzing::{self, FoundNotes};
 use crate::log_file;
 use crate::progress::Bar;
-use crate::recordings::{RecordingDirectory, recordings_in, recordings_named};
+use crate::recordings::{RecordingDirectory, recordings_in, recordings_named, unreadable_in};
 use crate::scopes::Scopes;
 use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
@@ -112,13 +112,18 @@ pub fn finish_directories(
     terminal: &Terminal,
 ) -> Outcome {
     let mut recordings = Vec::new();
+    let mut all_readable = true;
     for directory in directories {
         recordings.extend(recordings_named(Path::new(directory))?);
+        for (path, error) in unreadable_in(Path::new(directory)) {
+            terminal.error(format!("{}: {error}", quoted_path(&path)));
+            all_readable = false;
+        }
     }
     if only_unfinished {
         recordings.retain(|recording| !recording.is_finished());
     }
-    if recordings.is_empty() {
+    if recordings.is_empty() && all_readable {
         return print(b"Nothing to recover: every recording has its results.\n");
     }
     let reports = finish_all(&recordings, change, terminal);
@@ -129,7 +134,7 @@ pub fn finish_directories(
             tell_unfinished(output, is_child, terminal);
         }
     }
-    Ok(if reports.len() == recordings.len() { 0 } else { FAILURE })
+    Ok(if all_readable && reports.len() == recordings.len() { 0 } else { FAILURE })
 }
 
 /// Tells of recordings that nobody finished: their launcher was killed, or they are of forked processes that ended in

@@ -8,6 +8,7 @@ use std::process::{Child, Command};
 
 use msmemscope_config::{RECORDING_VARIABLE, Recording};
 
+use crate::preload;
 use crate::program;
 use crate::signals::SignalGate;
 
@@ -19,14 +20,15 @@ pub struct LaunchError {
     pub message: String,
 }
 
-/// The value of `LD_PRELOAD`: the recorder first, then whatever the user had.
+/// The value of `LD_PRELOAD`: the recorder, then whatever the user had. Runtimes of sanitizers stay in front: they want to
+/// be the first of all.
 fn preload_value(recorder: &Path, existing: Option<&OsStr>) -> OsString {
-    let mut value = recorder.as_os_str().to_owned();
-    if let Some(existing) = existing.filter(|existing| !existing.is_empty()) {
-        value.push(":");
-        value.push(existing);
-    }
-    value
+    let existing = preload::entries(existing.unwrap_or_default());
+    let (mut entries, others): (Vec<_>, Vec<_>) =
+        existing.into_iter().partition(|entry| preload::is_sanitizer_runtime(entry));
+    entries.push(recorder);
+    entries.extend(others);
+    entries.iter().map(|entry| entry.as_os_str()).collect::<Vec<_>>().join(OsStr::new(":"))
 }
 
 /// What brings the recorder into the job and all its descendants.
@@ -73,5 +75,8 @@ mod tests {
         assert_eq!(value(None), "/lib64/libascend_kernel_hook.so");
         assert_eq!(value(Some("")), "/lib64/libascend_kernel_hook.so");
         assert_eq!(value(Some("/a.so:/b.so")), "/lib64/libascend_kernel_hook.so:/a.so:/b.so");
+        let sanitized = value(Some("/a.so /usr/lib/libasan.so.8:libclang_rt.tsan-x86_64.so"));
+        let expected = "/usr/lib/libasan.so.8:libclang_rt.tsan-x86_64.so:/lib64/libascend_kernel_hook.so:/a.so";
+        assert_eq!(sanitized, expected);
     }
 }

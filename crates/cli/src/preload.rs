@@ -4,9 +4,25 @@
 //! installed below such a directory, a private directory with a link to the recorder stands in for
 //! the length of the run. Frameworks resolve the link before they look at the file name.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+/// What `LD_PRELOAD` names.
+pub fn entries(value: &OsStr) -> Vec<&Path> {
+    let entries = value.as_bytes().split(|byte| *byte == b':' || byte.is_ascii_whitespace());
+    entries.filter(|entry| !entry.is_empty()).map(|entry| Path::new(OsStr::from_bytes(entry))).collect()
+}
+
+/// Whether a library is the runtime of a sanitizer, which must be loaded before all others.
+pub fn is_sanitizer_runtime(library: &Path) -> bool {
+    let name = library.file_name().map_or(&b""[..], OsStrExt::as_bytes);
+    let kinds = [&b"asan"[..], b"tsan", b"lsan", b"msan", b"hwasan", b"ubsan"];
+    let name = name.strip_prefix(b"libclang_rt.").or_else(|| name.strip_prefix(b"lib")).unwrap_or_default();
+    kinds
+        .iter()
+        .any(|kind| name.strip_prefix(*kind).is_some_and(|rest| rest.starts_with(b".") || rest.starts_with(b"-")))
+}
 
 /// Whether `LD_PRELOAD` can name a path.
 pub fn can_carry(path: &Path) -> bool {

@@ -95,6 +95,21 @@ pub fn recordings_in(directory: &Path) -> io::Result<Vec<RecordingDirectory>> {
     Ok(found)
 }
 
+/// Recordings in a directory whose header cannot be read, and why. One that ends inside its header is of a process that
+/// was killed while it made the file: nothing was recorded there.
+pub fn unreadable_in(directory: &Path) -> Vec<(PathBuf, TraceError)> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let candidates = entries.filter_map(|entry| Some(entry.ok()?.path())).chain([directory.to_owned()]);
+    let mut found: Vec<_> = candidates
+        .filter_map(|path| match RecordingDirectory::open(&path) {
+            Ok(_) | Err(TraceError::Io(_) | TraceError::HeaderCut { .. }) => None,
+            Err(error) => Some((path, error)),
+        })
+        .collect();
+    found.sort_by(|first, second| first.0.cmp(&second.0));
+    found
+}
+
 /// The recordings in a directory that the user named; an error says why there are none.
 pub fn recordings_named(directory: &Path) -> Result<Vec<RecordingDirectory>, String> {
     let failed = |reason: &dyn std::fmt::Display| format!("{}: {reason}", quoted_path(directory));
@@ -104,6 +119,9 @@ pub fn recordings_named(directory: &Path) -> Result<Vec<RecordingDirectory>, Str
     let recordings = recordings_in(directory).map_err(|error| failed(&error))?;
     if !recordings.is_empty() {
         return Ok(recordings);
+    }
+    if let Some((path, error)) = unreadable_in(directory).first() {
+        return Err(format!("{}: {error}", quoted_path(path)));
     }
     if directory.join(TRACE_FILE_NAME).exists()
         && let Err(error) = RecordingDirectory::open(directory)

@@ -1,18 +1,19 @@
 //! `msmemscope [options] <program>`: one recorded job from start to report.
 
 use std::ffi::{CString, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msmemscope_config::{Recording, Settings, SettingsChange};
 use msmemscope_output::insight;
+use msmemscope_trace::TraceError;
 
 use crate::availability::needs_python_half;
 use crate::card_memory::CardWatch;
 use crate::finishing::{finish_all, tell_unfinished};
 use crate::libraries::{self, RECORDER};
 use crate::preload::PreloadPath;
-use crate::recordings::{RecordingDirectory, recordings_of_run};
+use crate::recordings::{RecordingDirectory, recordings_of_run, unreadable_in};
 use crate::shell::quoted_path;
 use crate::signals::{SignalGate, die_by};
 use crate::supervise::{JobEnd, wait_for_job};
@@ -45,6 +46,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         python_package: if needs_python_half(&settings) { libraries::python_package_directory() } else { None },
         settings,
     };
+    let unreadable_before = unreadable_in(&recording.settings.output);
     let signals = SignalGate::close();
     let job = match launch::launch(program, &launch::recording_environment(preload.path(), &recording), &signals) {
         Ok(job) => job,
@@ -56,7 +58,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
     let cards = CardWatch::start();
     let end = wait_for_job(&job, &signals);
     signals.open(farewell(&recording.settings, terminal));
-    let all_ended = finish_run(&recording, &cards, terminal);
+    let all_ended = finish_run(&recording, &cards, &unreadable_before, terminal);
     if all_ended {
         drop(preload)
     } else {
@@ -91,7 +93,12 @@ fn farewell(settings: &Settings, terminal: &Terminal) -> CString {
 
 /// Writes the results of every process of the run that has ended and names those still running.
 /// Returns whether none is.
-fn finish_run(recording: &Recording, cards: &CardWatch, terminal: &Terminal) -> bool {
+fn finish_run(
+    recording: &Recording,
+    cards: &CardWatch,
+    unreadable_before: &[(PathBuf, TraceError)],
+    terminal: &Terminal,
+) -> bool {
     let output = &recording.settings.output;
     let (running, ended): (Vec<_>, Vec<_>) =
         recordings_of_run(output, recording.run_id).into_iter().partition(RecordingDirectory::is_running);
@@ -118,7 +125,12 @@ fn finish_run(recording: &Recording, cards: &CardWatch, terminal: &Terminal) -> 
             quoted_path(output)
         ));
     }
-    if running.is_empty() && ended.is_empty() {
+    let mut unreadable = unreadable_in(output);
+    unreadable.retain(|(path, _)| !unreadable_before.iter().any(|(before, _)| before == path));
+    for (path, error) in &unreadable {
+        terminal.error(format!("{}: {error}: something has overwritten it", quoted_path(path)));
+    }
+    if running.is_empty() && ended.is_empty() && unreadable.is_empty() {
         terminal.warning(match recording.settings.events.collected.is_empty() {
             true => "nothing was recorded: --events selects no events".to_owned(),
             false => format!("no memory events were seen; '{program} doctor' explains why"),

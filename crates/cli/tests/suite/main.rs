@@ -5,6 +5,7 @@ mod card_memory;
 mod comparing;
 mod exact;
 mod findings;
+mod hazards;
 mod hostile;
 mod kills;
 mod options;
