@@ -3,9 +3,6 @@
 CARGO ?= cargo
 RELEASE := target/release
 STANDIN := target/standin
-# Checking for aarch64 links nothing, so where there is no cross compiler the host's serves for the C of dependencies.
-AARCH64 := CC_aarch64_unknown_linux_gnu=$(shell command -v aarch64-linux-gnu-gcc || command -v cc) \
-	AR_aarch64_unknown_linux_gnu=ar CFLAGS_aarch64_unknown_linux_gnu=-O0
 STANDIN_PACKAGES := standin-hal standin-runtime standin-acl-impl standin-acl standin-mstx standin-profiling \
 	standin-op-compiler standin-dcmi standin-opapi
 TORCH_VENV ?= target/torch-venv
@@ -63,7 +60,7 @@ wheel: python $(VENV)/ready
 	install -m 755 packaging/msmemscope target/wheel.data/scripts/msleaks
 	$(VENV)/bin/maturin build --release --out dist
 
-demo-torch: build standin torch-venv
+demo-torch: python standin torch-venv
 	@scripts/demo-torch $(TORCH_VENV)/bin/python
 
 # The wheels first: where there is no room for them, nothing else is begun.
@@ -115,7 +112,7 @@ test-standin: standin
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(AARCH64) $(CARGO) check --workspace --target aarch64-unknown-linux-gnu
+	scripts/check-aarch64
 
 # Native stacks on the other architecture, emulated.
 test-aarch64:

@@ -1,9 +1,9 @@
 """Generates a stub for the functions of CANN that a release of torch_npu is linked against and the stand-in lacks.
 
-Older releases describe operators to the graph engine, in C++, while they are being loaded, and bind all functions at
-once. Nobody asks the graph engine afterwards, so its functions do nothing; functions of collective communication
-fail. The stub is called `libgraph.so` and lies where torch_npu itself looks first. torch_npu names `libhccl.so`
-before it, so what the stand-in has is preferred to the stub.
+Older releases bind all functions when they are loaded, and some describe operators to the graph engine meanwhile, in
+C++. Nobody asks the graph engine afterwards, so its functions do nothing; functions of collective communication fail.
+The stub is called `libgraph.so` and lies where torch_npu itself looks first. torch_npu names `libhccl.so` before it,
+so what the stand-in has is preferred to the stub.
 
 Usage: cann_stubs.py <site-packages>
 """
@@ -33,9 +33,9 @@ def stub_source(names):
 def main():
     libraries = Path(sys.argv[1], "torch_npu", "lib")
     names = {name for name, _ in imported_symbols(libraries / "libtorch_npu.so")}
-    if not any(GRAPH_ENGINE.match(name) for name in names):
-        return
     source = stub_source(names)
+    if not source:
+        return
     with tempfile.TemporaryDirectory() as scratch:
         code = Path(scratch, "stub.c")
         code.write_text("\n".join(source))

@@ -21,6 +21,7 @@ pub fn computation(name: &str) -> Option<Computation> {
         "DynamicRNNGrad" => recurrent_layer_gradient,
         "DynamicRNNV2" => recurrent_cell,
         "DynamicRNNV2Grad" => recurrent_cell_gradient,
+        "OnesLike" => ones,
         "Transpose" => transposed,
         "ViewCopy" => copied,
         _ => return None,
@@ -51,6 +52,13 @@ fn copied(operands: &Operands) -> Option<()> {
 
 fn converted(operands: &Operands) -> Option<()> {
     copy(operands.input(0)?, operands.output(0)?);
+    Some(())
+}
+
+/// Older releases fill new tensors this way.
+fn ones(operands: &Operands) -> Option<()> {
+    let output = operands.output(0)?;
+    output.write(&vec![1.0; output.len()]);
     Some(())
 }
 
