@@ -96,6 +96,7 @@ bench: build python standin
 	python3 bench/analysis.py
 	python3 bench/watch.py
 	python3 bench/python.py
+	python3 bench/viewer.py
 
 test-python: python standin $(VENV)/ready
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)

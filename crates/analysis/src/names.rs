@@ -275,13 +275,22 @@ impl SiteText {
 
     /// Names of the site of a block.
     pub fn of(block: &LiveBlock, situation: &Situation, names: &dyn Names) -> Self {
-        let python = if block.python_stack.is_some() { names.python_frames(block.python_stack) } else { Vec::new() };
-        let native = match block.native_stack.is_some() {
-            true => names.native_frames(block.native_stack, block.timestamp_ns),
-            false => Vec::new(),
-        };
-        let operator = if block.operator.is_some() { names.text(block.operator) } else { String::new() };
         let owner = situation.owner_text(block.owner, names).unwrap_or_default();
+        let site = Self::of_stacks(block.python_stack, block.native_stack, block.operator, block.timestamp_ns, names);
+        Self { owner, ..site }
+    }
+
+    /// Names of a site told by stacks and operator, of no owner. The time is that of an event with these stacks.
+    pub fn of_stacks(
+        python: StackId,
+        native: StackId,
+        operator: StringId,
+        timestamp_ns: u64,
+        names: &dyn Names,
+    ) -> Self {
+        let python = if python.is_some() { names.python_frames(python) } else { Vec::new() };
+        let native = if native.is_some() { names.native_frames(native, timestamp_ns) } else { Vec::new() };
+        let operator = if operator.is_some() { names.text(operator) } else { String::new() };
         // An operator says more than the framework's way to it: autograd calls operators from no line at all.
         let line = match user_frame(&python).or_else(|| user_frame(&native)) {
             Some(frame) => frame.describe(),
@@ -292,7 +301,16 @@ impl SiteText {
                 None => "no line of the program in the call stack".to_owned(),
             },
         };
-        Self { line, operator, owner, python, native }
+        Self { line, operator, owner: String::new(), python, native }
+    }
+
+    /// The frame that the line names, if it names one.
+    pub fn frame(&self) -> Option<&Frame> {
+        let user = user_frame(&self.python).or_else(|| user_frame(&self.native));
+        user.or_else(|| match self.operator.is_empty() {
+            true => library_frame(&self.python).or_else(|| library_frame(&self.native)),
+            false => None,
+        })
     }
 }
 

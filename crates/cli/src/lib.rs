@@ -31,6 +31,7 @@ mod terminal;
 mod units;
 mod unmatched;
 mod unwatched;
+mod viewing;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -121,6 +122,7 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         "analyze" => analyzing::analyze_paths(invocation, terminal),
         "watch-report" => analyzing::report_watched(invocation, terminal),
         "check" => analyzing::check_paths(invocation, terminal),
+        "view" => viewing::view_paths(invocation, terminal),
         "finish" | "recover" => {
             let only_unfinished = invocation.command.name == "recover";
             finishing::finish_directories(&invocation.operands, only_unfinished, &invocation.change, terminal)

@@ -131,6 +131,31 @@ impl SignalGate {
     }
 }
 
+/// The signals with which people end a server that has nothing to lose: blocked in this thread and in those it starts
+/// from now on, until one is waited for.
+pub struct EndSignals(libc::sigset_t);
+
+impl EndSignals {
+    /// Blocks them. Shells let programs in the background ignore the first; a server is asked to end by it nevertheless.
+    pub fn block() -> Self {
+        let signals = [libc::SIGINT, libc::SIGTERM];
+        let set = set_of(signals.iter());
+        // SAFETY: plain system calls on an initialised set.
+        unsafe {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        }
+        Self(set)
+    }
+
+    /// Waits for one of them, at most the given time. Returns whether one came.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let limit = libc::timespec { tv_sec: limit.as_secs() as libc::time_t, tv_nsec: limit.subsec_nanos().into() };
+        // SAFETY: both pointers are valid; nothing is asked about the signal.
+        unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &limit) > 0 }
+    }
+}
+
 fn set_of<'a>(signals: impl Iterator<Item = &'a i32>) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: initialised by sigemptyset before anything else.

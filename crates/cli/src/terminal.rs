@@ -49,6 +49,13 @@ impl Terminal {
         }
     }
 
+    /// What users need to know to go on, shown at every level but `error`.
+    pub fn notice(&self, message: impl std::fmt::Display) {
+        if self.level <= LogLevel::Warn {
+            self.line("", "", &message);
+        }
+    }
+
     /// A report of several lines, shown at every level but `error`.
     pub fn block(&self, text: &str) {
         if self.level <= LogLevel::Warn {

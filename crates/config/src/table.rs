@@ -458,6 +458,25 @@ pub const COMMANDS: &[CommandSpec] = &[
         ..PLAIN
     },
     CommandSpec {
+        name: "view",
+        operands: "<DIR|FILE>...",
+        operand_count: (1, usize::MAX),
+        summary: "Show recordings, csv or db files on a page in the browser, until interrupted.",
+        flags: &[
+            FlagSpec {
+                name: "port",
+                placeholder: Some("<N>"),
+                summary: "Port of the page on this machine; any free one by default.",
+            },
+            FlagSpec {
+                name: "no-browser",
+                placeholder: None,
+                summary: "Only print the address of the page, do not open it.",
+            },
+        ],
+        ..PLAIN
+    },
+    CommandSpec {
         name: "watch-report",
         operands: "<DIR>...",
         operand_count: (1, usize::MAX),

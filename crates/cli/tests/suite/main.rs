@@ -15,6 +15,7 @@ mod supervision;
 mod support;
 mod terminal;
 mod truth;
+mod viewing;
 
 /// Runs before the tests: signals that end a job must be able to end it. Shells start background jobs
 /// with SIGINT and SIGQUIT ignored, `nohup` ignores SIGHUP, and all that is inherited.

@@ -1,0 +1,42 @@
+//! What is shown while a recording is being read, and what cannot be opened.
+
+use std::time::Duration;
+
+use msmemscope_viewer::{Session, ViewSettings};
+
+use crate::support::{PATIENCE, Viewer, training};
+
+#[test]
+fn what_cannot_be_opened_is_one_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let garbage = directory.path().join("memscope_dump_1.csv");
+    std::fs::write(&garbage, "not,a,dump\n1,2,3\n").unwrap();
+    for path in [directory.path().join("nothing"), garbage] {
+        let session = Session::open(ViewSettings { paths: vec![path], missing: |_, _| Vec::new() });
+        let reason = session.wait_until_opened(PATIENCE).unwrap_err();
+        assert!(!reason.is_empty() && !reason.contains('\n'), "{reason}");
+    }
+}
+
+#[test]
+fn questions_are_answered_at_any_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = training(3000).write(directory.path(), "memscope_dump_1.csv");
+    let viewer = Viewer::of(&[&path]);
+    let mut latest = 0.0;
+    loop {
+        let curve = viewer.ask("curve?width=50");
+        let fraction = curve["fraction"].as_f64().unwrap();
+        assert!((latest..=1.0).contains(&fraction), "progress goes on");
+        latest = fraction;
+        for question in ["session", "findings", "holds", "tracks", "ranks", "table/blocks"] {
+            let answer = viewer.ask(question);
+            assert!(answer["complete"].is_boolean(), "{question}");
+        }
+        if curve["complete"] == true {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(viewer.ask("curve?width=50")["approximate"], false);
+}
