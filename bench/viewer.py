@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Part of `make bench`: how fast the viewer shows and answers. Writes docs/benchmarks-viewer.md.
 
-Records a training-like run, opens it with `msmemscope view` twice (the second time from its index) and asks over HTTP
+Records a training-like run, opens it with `msmemscope view` twice and asks over HTTP
 as the page does: the first picture, zooming and panning, what holds memory, flame graphs, tables.
 """
 
@@ -94,13 +94,7 @@ def measure(millions):
             answers.setdefault(name, []).append(viewer.ask(question)[1])
         figures["answers"] = {name: (statistics.median(times), max(times)) for name, times in answers.items()}
         figures["mebibytes"] = viewer.mebibytes()
-        index = next(Path(directory).rglob("*.view"), None)
-        deadline = time.monotonic() + 120
-        while index is None and time.monotonic() < deadline:
-            time.sleep(0.1)
-            index = next(Path(directory).rglob("*.view"), None)
         viewer.stop()
-        figures["index"] = index.stat().st_size / 2**20 if index else None
         again = Viewer(directory)
         figures["again"] = again.until("curve?width=1000", is_picture)
         figures["again_complete"] = again.until("session", lambda session: session["complete"])
@@ -142,7 +136,6 @@ def main():
             lambda figures, name=name: " / ".join(f"{1000 * seconds:.0f} ms" for seconds in figures["answers"][name]),
         )
     row("most memory", lambda figures: f"{figures['mebibytes']:.0f} MiB")
-    row("index", lambda figures: f"{figures['index']:.0f} MiB" if figures["index"] else "none")
     row("opened again, first picture", lambda figures: f"{figures['again']:.2f} s")
     row("opened again, complete", lambda figures: f"{figures['again_complete']:.2f} s")
     if not options.only_print:
