@@ -69,8 +69,12 @@ pub fn run(variant: Variant) -> ExitCode {
 
 fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
     match command {
-        Command::Help(command) => print(help(variant, command).as_bytes()),
-        Command::Version => {
+        Command::Help { command, notes } => {
+            notes.iter().for_each(|note| terminal.warning(note));
+            print(help(variant, command).as_bytes())
+        }
+        Command::Version { notes } => {
+            notes.iter().for_each(|note| terminal.warning(note));
             print(format!("{} version {}\n", variant.program_name(), env!("CARGO_PKG_VERSION")).as_bytes())
         }
         Command::Run { settings, program, notes } => {

@@ -34,6 +34,15 @@ pub enum Note {
         /// The key.
         name: &'static str,
     },
+    /// Options behind the program's name were taken as ours.
+    TakenFromProgram {
+        /// Our own name.
+        tool: &'static str,
+        /// The options with their values, as they were written.
+        options: String,
+        /// The program.
+        program: String,
+    },
     /// A program was named where none is run.
     ProgramIgnored {
         /// The program.
@@ -59,6 +68,9 @@ impl fmt::Display for Note {
             }
             Note::CommandLineReplaced { name } => {
                 write!(formatter, "{name}: the value in config() counts, not that of the command line")
+            }
+            Note::TakenFromProgram { tool, options, program } => {
+                write!(formatter, "taken as options of {tool}: {options}; write -- before '{program}' to pass them on")
             }
             Note::ProgramIgnored { program } => {
                 write!(formatter, "a comparison runs no program, '{program}' is ignored")

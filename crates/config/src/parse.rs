@@ -14,10 +14,18 @@ use crate::table::{COMMANDS, COMPARE, CommandSpec, FlagSpec, Group, OPTIONS, Opt
 /// What the user wants done.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Show the help text; `Some` for that of one command. See [`crate::help`].
-    Help(Option<&'static CommandSpec>),
+    /// Show the help text. See [`crate::help`].
+    Help {
+        /// Of one command, or of the whole program.
+        command: Option<&'static CommandSpec>,
+        /// What the user should be told first.
+        notes: Vec<Note>,
+    },
     /// Show the version.
-    Version,
+    Version {
+        /// What the user should be told first.
+        notes: Vec<Note>,
+    },
     /// Record a program.
     Run {
         /// The settings.
@@ -80,6 +88,8 @@ pub fn parse(variant: Variant, arguments: &[OsString]) -> Result<Command, UsageE
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let bytes = argument.as_bytes();
+        let first = arguments.len() - rest.len() - 1;
+        let is_behind_program = parser.is_run() && !parser.operands.is_empty();
         if bytes == b"--" {
             parser.operands.extend(rest.cloned());
             break;
@@ -90,10 +100,15 @@ pub fn parse(variant: Variant, arguments: &[OsString]) -> Result<Command, UsageE
             parser.letters(argument, &mut rest)?
         } else {
             parser.operand(argument, rest.as_slice())?;
-            None
+            continue;
         };
-        if let Some(command) = request {
-            return Ok(command);
+        if is_behind_program {
+            parser.taken.extend_from_slice(&arguments[first..arguments.len() - rest.len()]);
+        }
+        match request {
+            Some(Request::Help) => return Ok(Command::Help { command: parser.command, notes: parser.taken_notes() }),
+            Some(Request::Version) => return Ok(Command::Version { notes: parser.taken_notes() }),
+            None => {}
         }
     }
     parser.finish()
@@ -130,6 +145,12 @@ impl Found {
     }
 }
 
+/// What ends the reading at once.
+enum Request {
+    Help,
+    Version,
+}
+
 type Rest<'a> = std::slice::Iter<'a, OsString>;
 
 #[derive(Default)]
@@ -141,6 +162,8 @@ struct Parser {
     flags: Vec<(&'static str, Option<OsString>)>,
     /// Main options seen so far with the spelling used, to check them against a command that follows.
     seen: Vec<(&'static OptionSpec, String)>,
+    /// Options of ours that stand behind the program's name, with their values.
+    taken: Vec<OsString>,
     is_verbose: bool,
     is_quiet: bool,
     is_comparison: bool,
@@ -167,7 +190,7 @@ impl Parser {
     }
 
     /// Handles `--name`, `--name=value` and `--name value`, given without the dashes.
-    fn long_option(&mut self, long: &[u8], rest: &mut Rest<'_>) -> Result<Option<Command>, UsageError> {
+    fn long_option(&mut self, long: &[u8], rest: &mut Rest<'_>) -> Result<Option<Request>, UsageError> {
         let mut halves = long.splitn(2, |byte| *byte == b'=');
         let typed = OsStr::from_bytes(halves.next().unwrap_or_default());
         let inline = halves.next().map(OsStr::from_bytes);
@@ -185,7 +208,7 @@ impl Parser {
     }
 
     /// Handles `-x`, `-xy`, `-x value` and `-xvalue`.
-    fn letters(&mut self, argument: &OsStr, rest: &mut Rest<'_>) -> Result<Option<Command>, UsageError> {
+    fn letters(&mut self, argument: &OsStr, rest: &mut Rest<'_>) -> Result<Option<Request>, UsageError> {
         let bytes = argument.as_bytes();
         for position in 1..bytes.len() {
             let letter = char::from(bytes[position]);
@@ -200,8 +223,8 @@ impl Parser {
                 true if attached.is_empty() => Some(next_value(&name, found, rest)?),
                 true => Some(OsStr::from_bytes(attached)),
             };
-            if let Some(command) = self.take(found, name, value)? {
-                return Ok(Some(command));
+            if let Some(request) = self.take(found, name, value)? {
+                return Ok(Some(request));
             }
             if value.is_some() {
                 break;
@@ -246,7 +269,7 @@ impl Parser {
     }
 
     /// Acts on an option; `Some` if nothing after it matters.
-    fn take(&mut self, found: Found, name: String, value: Option<&OsStr>) -> Result<Option<Command>, UsageError> {
+    fn take(&mut self, found: Found, name: String, value: Option<&OsStr>) -> Result<Option<Request>, UsageError> {
         let spec = match found {
             Found::Main(spec) => spec,
             Found::Own(flag) => {
@@ -257,8 +280,8 @@ impl Parser {
         check_applies(self.command, spec, &name)?;
         let value = value.unwrap_or_default();
         match spec.id {
-            OptionId::Help => return Ok(Some(Command::Help(self.command))),
-            OptionId::Version => return Ok(Some(Command::Version)),
+            OptionId::Help => return Ok(Some(Request::Help)),
+            OptionId::Version => return Ok(Some(Request::Version)),
             OptionId::LoadApiEnvironment | OptionId::UnloadApiEnvironment => {
                 return Err(UsageError::MustBeSourced { option: name, program: self.variant.program_name() });
             }
@@ -294,6 +317,14 @@ impl Parser {
         Ok(())
     }
 
+    /// That options behind the program's name were taken as ours, if there are any.
+    fn taken_notes(&self) -> Vec<Note> {
+        let Some(program) = self.operands.first().filter(|_| !self.taken.is_empty()) else { return Vec::new() };
+        let words: Vec<String> = self.taken.iter().map(|word| printable(word)).collect();
+        let tool = self.variant.program_name();
+        vec![Note::TakenFromProgram { tool, options: words.join(" "), program: printable(program) }]
+    }
+
     fn is_run(&self) -> bool {
         self.command.is_none_or(|command| command.name == RUN)
     }
@@ -324,7 +355,8 @@ impl Parser {
         if self.operands.first().is_none_or(|program| program.is_empty()) {
             return Err(UsageError::NoProgram);
         }
-        let (settings, notes) = self.change.apply_to(&Settings::defaults(self.variant));
+        let (settings, mut notes) = self.change.apply_to(&Settings::defaults(self.variant));
+        notes.extend(self.taken_notes());
         Ok(Command::Run { settings, program: self.operands, notes })
     }
 

@@ -76,14 +76,41 @@ fn every_unambiguous_abbreviation_works() {
 #[test]
 fn help_and_version() {
     for arguments in [&["-h"][..], &["--help"], &["--he"], &["job", "-h"], &["-qh"], &["--help", "--nonsense"]] {
-        assert!(matches!(parse_text(arguments), Ok(Command::Help(None))), "{arguments:?}");
+        assert!(matches!(parse_text(arguments), Ok(Command::Help { command: None, .. })), "{arguments:?}");
     }
     for arguments in [&["-v"][..], &["-V"], &["--version"], &["-qv"], &["job", "-v"]] {
-        assert!(matches!(parse_text(arguments), Ok(Command::Version)), "{arguments:?}");
+        assert!(matches!(parse_text(arguments), Ok(Command::Version { .. })), "{arguments:?}");
     }
     let help = parse_text(&["info", "--help"]);
-    assert!(matches!(help, Ok(Command::Help(Some(command))) if command.name == "info"));
+    assert!(matches!(help, Ok(Command::Help { command: Some(command), .. }) if command.name == "info"));
     assert!(parse_text(&["--nonsense", "--help"]).is_err(), "the first mistake counts");
+}
+
+#[test]
+fn options_behind_the_program_are_ours_and_that_is_said() {
+    let arguments = ["python", "args.py", "--steps", "5", "-qo", "ckpt", "data.txt", "--device=npu:1"];
+    let Ok(Command::Run { settings, program, notes }) = parse_text(&arguments) else { panic!("a run") };
+    assert_eq!(program, ["python", "args.py", "data.txt"]);
+    assert_eq!(settings.steps, [5]);
+    let said: Vec<String> = notes.iter().map(ToString::to_string).collect();
+    let expected = "taken as options of msmemscope: --steps 5 -qo ckpt --device=npu:1; \
+                    write -- before 'python' to pass them on";
+    assert_eq!(said, [expected]);
+
+    for arguments in [&["--steps=5", "job", "x"][..], &["--steps=5", "--", "job", "--steps=6"], &["job", "--", "-q"]] {
+        let Ok(Command::Run { notes, .. }) = parse_text(arguments) else { panic!("a run") };
+        assert_eq!(notes, [], "{arguments:?}");
+    }
+    for arguments in [["job", "--help"], ["job", "-v"]] {
+        let notes = match parse_text(&arguments) {
+            Ok(Command::Help { notes, .. } | Command::Version { notes }) => notes,
+            other => panic!("{arguments:?}: {other:?}"),
+        };
+        assert!(notes[0].to_string().starts_with("taken as options of msmemscope: -"), "{notes:?}");
+    }
+    let older = [OsString::from("job"), OsString::from("-q")];
+    let Ok(Command::Run { notes, .. }) = parse(Variant::Msleaks, &older) else { panic!("a run") };
+    assert!(notes[0].to_string().starts_with("taken as options of msleaks: -q;"), "{notes:?}");
 }
 
 #[test]
