@@ -154,6 +154,8 @@ def blind_spots() -> list[str]:
 
 
 def tell_blind_spots() -> None:
-    """Say once what cannot be seen."""
+    """Say once what cannot be seen, and write it down in the recording for every later command."""
     for text in blind_spots():
         _messages.warn_once(text)
+        if "(PTA)" in text:
+            _internal.unseen_pools("PTA=torch_npu had allocated device memory before the recorder was loaded")

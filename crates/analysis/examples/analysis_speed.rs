@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use msmemscope_analysis::compare::{Level, SharedNames, compare, profile};
+use msmemscope_analysis::compare::{Level, Part, SharedNames, compare, profile};
 use msmemscope_analysis::{Questions, analyze};
 use msmemscope_event::{AccessKind, BlockProperties, Device, Fact, Framework, Pool, StackId, StringId};
 use msmemscope_import::open;
@@ -165,8 +165,8 @@ fn compare_speed(directory: &Path) -> serde_json::Value {
     make_recording(&other, 1_000_000, 100);
     let start = processor_seconds();
     let mut names = SharedNames::default();
-    let left = profile(&open(&base).expect("a recording").recordings, Level::Operator, None, &mut names);
-    let right = profile(&open(&other).expect("a recording").recordings, Level::Operator, None, &mut names);
+    let left = profile(&open(&base).expect("a recording").recordings, Level::Operator, Part::Everything, &mut names);
+    let right = profile(&open(&other).expect("a recording").recordings, Level::Operator, Part::Everything, &mut names);
     let profiled = processor_seconds();
     let comparison = compare(&left, &right, &names).expect("something to compare");
     serde_json::json!({

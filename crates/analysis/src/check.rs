@@ -1,9 +1,11 @@
-//! Rules for automatic tests: limits that a recording must keep.
+//! Rules for automatic tests: limits that a recording must keep. A rule that cannot be judged is not kept: a guard
+//! that saw nothing has guarded nothing.
 
 use serde::Serialize;
 
+use crate::leaks::{DriverVerdict, LeakReport};
 use crate::pass::{Answers, Questions};
-use crate::text::bytes;
+use crate::text::{self, bytes};
 
 /// Limits. Those that are absent are not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,80 +34,124 @@ impl Rules {
     }
 }
 
+/// How a rule came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleOutcome {
+    /// It was kept.
+    Passed,
+    /// It was broken.
+    Broken,
+    /// Not enough is known to say.
+    Unjudged,
+}
+
 /// What became of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RuleResult {
     /// Name of the rule, as the option is called.
     pub rule: &'static str,
     /// Whether it was kept.
-    pub passed: bool,
+    pub outcome: RuleOutcome,
     /// One line that says what was found and what was allowed.
     pub verdict: String,
 }
 
 /// Checks the answers about all processes of a recording. Every rule needs all events: if some are
-/// missing, as `lost` says line by line, none can be checked, and so none is kept.
+/// missing, as `lost` says line by line, none can be judged.
 pub fn check(answers: &[Answers], rules: &Rules, lost: &[String]) -> Vec<RuleResult> {
-    let mut results = check_recorded(answers, rules);
+    let mut results = Vec::new();
+    results.extend(rules.maximum_peak_bytes.map(|limit| check_peak(answers, limit)));
+    results.extend(rules.maximum_leaked_bytes.map(|limit| check_leaks(answers, limit)));
+    results.extend(rules.maximum_inefficient_share.map(|limit| check_inefficiency(answers, limit)));
     if !lost.is_empty() {
         for result in &mut results {
-            result.passed = false;
-            result.verdict = format!("cannot be checked: {}; recorded: {}", lost.join(", "), result.verdict);
+            result.outcome = RuleOutcome::Unjudged;
+            result.verdict = format!("{}; recorded: {}", lost.join(", "), result.verdict);
         }
     }
     results
 }
 
-fn check_recorded(answers: &[Answers], rules: &Rules) -> Vec<RuleResult> {
-    let mut results = Vec::new();
-    if let Some(limit) = rules.maximum_peak_bytes {
-        let pools = answers.iter().flat_map(|answers| {
-            let npu_pools =
-                answers.summary.pools.iter().filter(|pool| matches!(pool.device, msmemscope_event::Device::Npu(_)));
-            npu_pools.map(|pool| (pool.peak_used_bytes, pool.device, pool.pool, answers.process_id))
-        });
-        let verdict = match pools.max_by_key(|(peak, ..)| *peak) {
-            Some((peak, device, pool, process_id)) => (
-                peak <= limit,
-                format!(
-                    "peak {} ({} on device {device}, process {process_id}), limit {}",
-                    bytes(peak),
-                    pool.title(),
-                    bytes(limit)
-                ),
+/// Kept or broken.
+fn judged(is_kept: bool) -> RuleOutcome {
+    if is_kept { RuleOutcome::Passed } else { RuleOutcome::Broken }
+}
+
+fn check_peak(answers: &[Answers], limit: u64) -> RuleResult {
+    let pools = answers.iter().flat_map(|answers| {
+        let npu_pools =
+            answers.summary.pools.iter().filter(|pool| matches!(pool.device, msmemscope_event::Device::Npu(_)));
+        npu_pools.map(|pool| (pool.peak_used_bytes, pool.device, pool.pool, answers.process_id))
+    });
+    let (outcome, verdict) = match pools.max_by_key(|(peak, ..)| *peak) {
+        Some((peak, device, pool, process_id)) => (
+            judged(peak <= limit),
+            format!(
+                "peak {} ({} on device {device}, process {process_id}), limit {}",
+                bytes(peak),
+                pool.title(),
+                bytes(limit)
             ),
-            None => (true, "no device memory was used".to_owned()),
-        };
-        results.push(RuleResult { rule: "max-peak", passed: verdict.0, verdict: verdict.1 });
+        ),
+        None => (RuleOutcome::Unjudged, "no device memory was seen".to_owned()),
+    };
+    RuleResult { rule: "max-peak", outcome, verdict }
+}
+
+fn check_leaks(answers: &[Answers], limit: u64) -> RuleResult {
+    let leaks = || answers.iter().filter_map(|answers| answers.leaks.as_ref());
+    let total = |of: fn(&LeakReport) -> u64| leaks().map(of).fold(0, u64::saturating_add);
+    let (leaked, suspected) = (total(LeakReport::leaked_bytes), total(LeakReport::suspected_bytes));
+    let worst = leaks().flat_map(LeakReport::suspects).max_by_key(|group| group.bytes);
+    let place = worst.map_or(String::new(), |group| format!("; most at {}", group.site.line));
+    let (outcome, verdict) = if leaked > limit {
+        (RuleOutcome::Broken, format!("{} leaked, limit {}{place}", bytes(leaked), bytes(limit)))
+    } else if suspected > limit {
+        let kept = format!("{} kept in two steps only, which may be a leak{place}", bytes(suspected - leaked));
+        (RuleOutcome::Unjudged, kept)
+    } else if let Some(reason) = answers.iter().find_map(why_leaks_cannot_be_judged) {
+        (RuleOutcome::Unjudged, format!("no leaks found, but {reason}"))
+    } else if leaked > 0 {
+        (RuleOutcome::Passed, format!("{} leaked, limit {}{place}", bytes(leaked), bytes(limit)))
+    } else {
+        (RuleOutcome::Passed, "no leaks".to_owned())
+    };
+    RuleResult { rule: "no-leaks", outcome, verdict }
+}
+
+/// Why a process may leak although nothing was found.
+fn why_leaks_cannot_be_judged(answers: &Answers) -> Option<String> {
+    let report = answers.leaks.as_ref()?;
+    let process = answers.process_id;
+    if let Some(unseen) = answers.unseen_pools.first() {
+        return Some(format!("{} (process {process})", unseen.describe()));
     }
-    if let Some(limit) = rules.maximum_leaked_bytes {
-        let leaks = || answers.iter().filter_map(|answers| answers.leaks.as_ref());
-        let leaked: u64 = leaks().map(|leaks| leaks.leaked_bytes()).fold(0, u64::saturating_add);
-        let worst =
-            leaks().flat_map(|leaks| leaks.leaks.iter().chain(&leaks.after_finalize)).max_by_key(|group| group.bytes);
-        let verdict = match worst {
-            Some(group) => {
-                format!("{} leaked, limit {}; most at {}", bytes(leaked), bytes(limit), group.site.line)
-            }
-            None if leaks().all(|leaks| leaks.steps == 0) => {
-                "no leaks found, but without steps leaks in framework pools cannot be told".to_owned()
-            }
-            None if leaks().any(|leaks| leaks.too_few_steps()) => {
-                "no leaks found, but there are too few steps to be sure".to_owned()
-            }
-            None => "no leaks".to_owned(),
-        };
-        results.push(RuleResult { rule: "no-leaks", passed: leaked <= limit, verdict });
+    if !report.saw_memory {
+        return Some(format!("no device memory was seen (process {process})"));
     }
-    if let Some(limit) = rules.maximum_inefficient_share {
-        let reports = || answers.iter().filter_map(|answers| answers.inefficient.as_ref());
-        let share = reports().map(|report| report.peak_share()).fold(0.0, f64::max);
-        let recorded = reports().any(|report| report.accesses > 0);
-        let verdict = match recorded {
-            true => format!("inefficient use costs {:.1} % of a peak, limit {:.1} %", share * 100.0, limit * 100.0),
-            false => "accesses were not recorded (--analysis=inefficient), so this rule cannot be checked".to_owned(),
-        };
-        results.push(RuleResult { rule: "max-inefficient", passed: recorded && share <= limit, verdict });
+    match report.steps {
+        0 if report.saw_framework_pool || report.driver == DriverVerdict::NotKnown => {
+            Some(format!("no steps were marked (process {process})"))
+        }
+        0 => None,
+        _ if report.too_few_steps() => {
+            let ended = report.few_steps.iter().map(|few| few.ended).min().unwrap_or(report.steps);
+            Some(format!("{} cannot show a leak (process {process})", text::counted(ended, "step")))
+        }
+        _ => None,
     }
-    results
+}
+
+fn check_inefficiency(answers: &[Answers], limit: f64) -> RuleResult {
+    let reports = || answers.iter().filter_map(|answers| answers.inefficient.as_ref());
+    let share = reports().map(|report| report.peak_share()).fold(0.0, f64::max);
+    let (outcome, verdict) = match reports().any(|report| report.accesses > 0) {
+        true => (
+            judged(share <= limit),
+            format!("inefficient use costs {:.1} % of a peak, limit {:.1} %", share * 100.0, limit * 100.0),
+        ),
+        false => (RuleOutcome::Unjudged, "accesses were not recorded (--analysis=inefficient)".to_owned()),
+    };
+    RuleResult { rule: "max-inefficient", outcome, verdict }
 }

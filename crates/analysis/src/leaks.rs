@@ -4,9 +4,11 @@
 //! least one more step, and is alive at the end of the last step: what a program frees on its way out
 //! was not freed while it mattered. Candidates of one call site (stack; without stacks operator, size
 //! and owner) are one group. A group with candidates from three or more steps is a *leak*: it grows
-//! again and again. Otherwise it is *retained once*: a cache that was filled late, a result that is
-//! kept. So is a group whose site has given back as many candidates as it still holds: a buffer of the
-//! latest few steps does not grow.
+//! again and again. One with candidates from two steps, whose site has given nothing back, is a
+//! *possible leak*. Otherwise it is *retained once*: a cache that was filled late, a result that is
+//! kept. So is every group of a site that gives earlier blocks back and holds no more of them at the end
+//! than when it did so first, or has given back as many candidates as it still holds: a history, a
+//! cache or a buffer of a limited number of steps does not grow.
 //!
 //! Driver memory that backs a framework pool is left out: it grows because the pool does, and the
 //! pool's own blocks say why. Without any step the only thing that can be said is which driver memory
@@ -14,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_event::{BlockProperties, Device, Pool};
+use msmemscope_event::{Device, Pool};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
@@ -30,6 +32,8 @@ use crate::small_map::SmallMap;
 const FIRST_STEP: u64 = 2;
 /// Candidates from so many steps make a leak.
 pub const LEAK_STEPS: usize = 3;
+/// Candidates from so many steps may be one.
+const POSSIBLE_LEAK_STEPS: u64 = 2;
 /// So many steps can show a leak: step 1 never counts, the last one only closes the others.
 const ENOUGH_STEPS: u64 = LEAK_STEPS as u64 + 2;
 /// Blocks listed per group; all are counted.
@@ -106,11 +110,22 @@ pub struct PoolGrowth {
 }
 
 impl PoolGrowth {
-    /// Average growth per step from the first step end that is remembered to the last.
+    /// The step ends of the second half: what came in while memory was settling is no growth.
+    pub fn settled(&self) -> &[StepUse] {
+        &self.step_ends[self.step_ends.len().saturating_sub(1) / 2..]
+    }
+
+    /// Average growth per step in the second half.
     pub fn bytes_per_step(&self) -> Option<f64> {
-        let (first, last) = (self.step_ends.first()?, self.step_ends.last()?);
+        let (first, last) = (self.settled().first()?, self.settled().last()?);
         let steps = last.device_step.checked_sub(first.device_step).filter(|&steps| steps > 0)?;
         Some((last.used_bytes as f64 - first.used_bytes as f64) / steps as f64)
+    }
+
+    /// Whether it still grew in the second half, and not in a single step only.
+    pub fn is_growing(&self) -> bool {
+        let rises = self.settled().windows(2).filter(|pair| pair[1].used_bytes > pair[0].used_bytes).count();
+        rises > 1 && self.bytes_per_step().is_some_and(|bytes| bytes >= 1.0)
     }
 }
 
@@ -145,26 +160,82 @@ pub struct LeakReport {
     pub few_steps: Vec<FewSteps>,
     /// Groups that grow, the largest first.
     pub leaks: Vec<LeakGroup>,
-    /// Groups that do not, the largest first.
+    /// Groups that kept memory in two steps, which may be a leak; the largest first.
+    pub possible_leaks: Vec<LeakGroup>,
+    /// Groups that do not grow, the largest first.
     pub retained_once: Vec<LeakGroup>,
     /// Driver memory alive after aclFinalize, if there were no steps.
     pub after_finalize: Vec<LeakGroup>,
     /// What is behind the former list.
     pub driver: DriverVerdict,
+    /// Driver memory alive at the end because framework pools hold it.
+    pub driver_bytes_of_pools: u64,
+    /// Whether any block was seen of a pool that can leak.
+    pub saw_memory: bool,
+    /// Whether any of them was a framework's.
+    pub saw_framework_pool: bool,
     /// Growth of every pool.
     pub growth: Vec<PoolGrowth>,
 }
 
 impl LeakReport {
-    /// Bytes of all leaks, including driver memory alive after aclFinalize.
+    /// What is certain: groups that grow, and driver memory alive after aclFinalize.
+    pub fn certain(&self) -> impl Iterator<Item = &LeakGroup> {
+        self.leaks.iter().chain(&self.after_finalize)
+    }
+
+    /// Everything that is reported as a leak, certain or not.
+    pub fn suspects(&self) -> impl Iterator<Item = &LeakGroup> {
+        self.certain().chain(&self.possible_leaks)
+    }
+
+    /// Bytes of all leaks that are certain.
     pub fn leaked_bytes(&self) -> u64 {
-        self.leaks.iter().chain(&self.after_finalize).map(|group| group.bytes).fold(0, u64::saturating_add)
+        sum_of_bytes(self.certain())
+    }
+
+    /// The same with possible leaks.
+    pub fn suspected_bytes(&self) -> u64 {
+        sum_of_bytes(self.suspects())
     }
 
     /// Whether there are too few steps to tell a leak from a block retained once.
     pub fn too_few_steps(&self) -> bool {
         self.steps < ENOUGH_STEPS || !self.few_steps.is_empty()
     }
+}
+
+fn sum_of_bytes<'a>(groups: impl Iterator<Item = &'a LeakGroup>) -> u64 {
+    groups.map(|group| group.bytes).fold(0, u64::saturating_add)
+}
+
+/// A call site on a device.
+type SiteKey = (Device, Pool, Site);
+
+/// Blocks that had survived the end of a later step when their site gave them back, while steps went on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Returned {
+    /// Those that had been candidates.
+    candidates: u64,
+    /// Steps that had ended when the first was given back.
+    first_ended: u64,
+    /// Those that were there by then.
+    early: u64,
+    /// Blocks of the site at the end, as old as those.
+    held: u64,
+    /// Those of them that were there when the first was given back.
+    held_early: u64,
+}
+
+impl Returned {
+    /// Whether the site, which still has this many candidates, does not grow.
+    fn is_bounded(&self, candidates: u64) -> bool {
+        self.held <= self.early + self.held_early || self.candidates >= candidates
+    }
+}
+
+fn key_of(block: &LiveBlock) -> SiteKey {
+    (block.properties.device, block.properties.pool, Site::of(block))
 }
 
 #[derive(Debug, Default)]
@@ -180,10 +251,10 @@ struct GrowthState {
 pub struct Leaks {
     growth: SmallMap<(Device, Pool), GrowthState>,
     backing: Backing,
-    /// Candidates freed since the latest step end; they were alive then.
-    freed_since_step_end: Vec<LiveBlock>,
-    /// Candidates that a site gave back while steps went on.
-    given_back: FxHashMap<(Device, Pool, Site), u64>,
+    /// Survivors freed since the latest step end, with the steps that had ended then.
+    freed_since_step_end: Vec<(LiveBlock, u64)>,
+    /// What sites gave back while steps went on.
+    returned: FxHashMap<SiteKey, Returned>,
 }
 
 impl Leaks {
@@ -191,10 +262,10 @@ impl Leaks {
     #[inline]
     pub fn block(&mut self, change: &BlockChange<'_>, situation: &Situation) {
         if let BlockChange::Ends(block, _) = change
-            && block.device_step >= FIRST_STEP
-            && self.is_candidate(block, situation)
+            && self.is_survivor(block, situation)
         {
-            self.freed_since_step_end.push(**block);
+            let ended = situation.steps(block.properties.device).ended;
+            self.freed_since_step_end.push((**block, ended));
         }
         let (BlockChange::Begins(block, event) | BlockChange::Ends(block, event)) = change;
         let (device, pool) = (block.properties.device, block.properties.pool);
@@ -210,13 +281,16 @@ impl Leaks {
             return;
         }
         let of_this_device = |device: Device| change.device == Device::Unknown || change.device == device;
-        let given_back = &mut self.given_back;
-        self.freed_since_step_end.retain(|block| {
-            let BlockProperties { device, pool, .. } = block.properties;
-            if of_this_device(device) {
-                *given_back.entry((device, pool, Site::of(block))).or_default() += 1;
+        let all = &mut self.returned;
+        self.freed_since_step_end.retain(|(block, ended)| {
+            let is_meant = of_this_device(block.properties.device);
+            if is_meant {
+                let first = Returned { first_ended: *ended, ..Returned::default() };
+                let returned = all.entry(key_of(block)).or_insert(first);
+                returned.candidates += u64::from(block.device_step >= FIRST_STEP);
+                returned.early += u64::from(block.device_step < returned.first_ended);
             }
-            !of_this_device(device)
+            !is_meant
         });
         for ((device, _), state) in self.growth.iter_mut() {
             if of_this_device(*device) {
@@ -227,8 +301,14 @@ impl Leaks {
     }
 
     fn is_candidate(&self, block: &LiveBlock, situation: &Situation) -> bool {
+        block.device_step >= FIRST_STEP && self.is_survivor(block, situation)
+    }
+
+    /// Whether a block has survived the end of a step after its own.
+    #[inline]
+    fn is_survivor(&self, block: &LiveBlock, situation: &Situation) -> bool {
         let properties = &block.properties;
-        if block.device_step < FIRST_STEP || situation.steps(properties.device).ended <= block.device_step {
+        if situation.steps(properties.device).ended <= block.device_step {
             return false;
         }
         let of_interest = match properties.pool {
@@ -268,18 +348,30 @@ impl Leaks {
 
     /// What was found in so many steps.
     pub fn finish(self, steps: u64, situation: &Situation, names: &dyn Names) -> LeakReport {
-        let mut candidates: Vec<&LiveBlock> =
-            situation.live_blocks().filter(|block| self.is_candidate(block, situation)).collect();
+        let mut held: Vec<&LiveBlock> =
+            situation.live_blocks().filter(|block| self.is_survivor(block, situation)).collect();
         // Frees inside a step that never ended belong to its work.
         let is_exit = |block: &&LiveBlock| !situation.steps(block.properties.device).is_open_range();
-        candidates.extend(self.freed_since_step_end.iter().filter(is_exit));
-        candidates.sort_unstable_by_key(|block| block.allocation_id);
-        let freed: FxHashSet<u64> = self.freed_since_step_end.iter().map(|block| block.allocation_id).collect();
-        let (mut leaks, mut retained_once) = (Vec::new(), Vec::new());
-        for (site, group) in group(&candidates, &freed, situation, names) {
-            let given_back = self.given_back.get(&(group.device, group.pool, site)).copied().unwrap_or(0);
-            let grows = group.steps >= LEAK_STEPS as u64 && given_back < group.count;
-            if grows { &mut leaks } else { &mut retained_once }.push(group);
+        held.extend(self.freed_since_step_end.iter().map(|(block, _)| block).filter(is_exit));
+        held.sort_unstable_by_key(|block| block.allocation_id);
+        let mut all_returned = self.returned.clone();
+        for block in &held {
+            if let Some(returned) = all_returned.get_mut(&key_of(block)) {
+                returned.held += 1;
+                returned.held_early += u64::from(block.device_step < returned.first_ended);
+            }
+        }
+        held.retain(|block| block.device_step >= FIRST_STEP);
+        let freed: FxHashSet<u64> = self.freed_since_step_end.iter().map(|(block, _)| block.allocation_id).collect();
+        let (mut leaks, mut possible_leaks, mut retained_once) = (Vec::new(), Vec::new(), Vec::new());
+        for (site, group) in group(&held, &freed, situation, names) {
+            let returned = all_returned.get(&(group.device, group.pool, site));
+            let list = match group.steps >= LEAK_STEPS as u64 {
+                true if returned.is_none_or(|returned| !returned.is_bounded(group.count)) => &mut leaks,
+                false if group.steps == POSSIBLE_LEAK_STEPS && returned.is_none() => &mut possible_leaks,
+                _ => &mut retained_once,
+            };
+            list.push(group);
         }
         let driver = match (steps > 0, situation.is_acl_finalized()) {
             (true, _) => DriverVerdict::ByStep,
@@ -296,6 +388,13 @@ impl Leaks {
             let groups = group(&alive, &FxHashSet::default(), situation, names);
             after_finalize = groups.into_iter().map(|(_, group)| group).collect();
         }
+        let driver_bytes_of_pools = situation
+            .live_blocks()
+            .filter(|block| block.properties.pool == Pool::Hal && self.backing.backs_pool(block))
+            .map(|block| block.size_bytes)
+            .fold(0, u64::saturating_add);
+        let saw_framework_pool = self.growth.iter().any(|((_, pool), _)| is_framework_pool(*pool));
+        let saw_memory = self.growth.iter().next().is_some();
         let mut few_steps: Vec<FewSteps> = self
             .growth
             .iter()
@@ -311,7 +410,19 @@ impl Leaks {
             .map(|((device, pool), state)| PoolGrowth { device, pool, step_ends: state.step_ends })
             .collect();
         growth.sort_by_key(|growth| (growth.device, growth.pool));
-        LeakReport { steps, few_steps, leaks, retained_once, after_finalize, driver, growth }
+        LeakReport {
+            steps,
+            few_steps,
+            leaks,
+            possible_leaks,
+            retained_once,
+            after_finalize,
+            driver,
+            driver_bytes_of_pools,
+            saw_memory,
+            saw_framework_pool,
+            growth,
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! * [`pass`]: several of them in one pass over a recording.
 //! * [`compare`]: two runs or steps.
 //! * [`watch`]: watched blocks that changed without an operator declaring it.
+//! * [`unseen`]: pools that the recording knows nothing of.
 //! * [`check`]: rules for automatic tests.
 //! * [`annotate`]: writes findings back into dump files, safely.
 //! * [`text`]: results as text for the terminal.
@@ -31,6 +32,7 @@ pub mod owners;
 pub mod pass;
 pub mod situation;
 pub mod text;
+pub mod unseen;
 pub mod verdict;
 pub mod watch;
 

@@ -19,6 +19,7 @@ use crate::notes::Notes;
 use crate::out_of_memory::{OutOfMemory, OutOfMemoryReport};
 use crate::owners::{Owners, OwnersOfAll};
 use crate::situation::{BlockChange, Situation, StepChange};
+use crate::unseen::{UnseenPool, unseen_pools};
 use crate::watch::{WatchReport, Watches};
 
 /// Which questions to answer.
@@ -76,6 +77,8 @@ pub struct Answers {
     /// Peaks and totals of all pools.
     #[serde(serialize_with = "crate::pool_use::serialize")]
     pub summary: Summary,
+    /// Pools that the recording knows nothing of.
+    pub unseen_pools: Vec<UnseenPool>,
     /// Leaks over steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaks: Option<LeakReport>,
@@ -237,6 +240,7 @@ impl<'a> Pass<'a> {
         });
         Answers {
             process_id: summary.process_id,
+            unseen_pools: Vec::new(),
             leaks,
             fluctuation: self.fluctuation.map(Fluctuation::finish),
             marks: self.marks.map(|marks| marks.finish(situation, names)),
@@ -298,5 +302,6 @@ pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn 
         pass.watch = Some(Watches::new(recording.directory().map(Path::to_owned)));
     }
     let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
-    pass.finish(questions, summary)
+    let unseen_pools = unseen_pools(recording, &summary);
+    Answers { unseen_pools, ..pass.finish(questions, summary) }
 }

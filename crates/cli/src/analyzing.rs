@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use msmemscope_analysis::annotate::{RowNotes, annotate};
-use msmemscope_analysis::check::{Rules, check};
+use msmemscope_analysis::check::{RuleOutcome, Rules, check};
 use msmemscope_analysis::inefficient::InefficientSettings;
+use msmemscope_analysis::leaks::LeakReport;
 use msmemscope_analysis::marks::{MarkLeakReport, MarkSettings};
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, text};
-use msmemscope_config::{AnalysisSet, Invocation, size_bytes};
+use msmemscope_config::{AnalysisSet, Invocation, ReportStyle, size_bytes};
 use msmemscope_import::{Imported, Recording, SkipReason, open_several};
 use msmemscope_output::BlockNotes;
 use msmemscope_timeline::{FactSource, TimelineEvent};
@@ -23,6 +24,8 @@ use crate::{FAILURE, Outcome, print, unwatched};
 
 /// Exit status of a check that found a rule broken.
 const RULE_BROKEN: u8 = 1;
+/// Exit status of a check with a rule that cannot be judged, and none that is broken.
+const RULE_UNJUDGED: u8 = 3;
 
 /// Blocks listed when memory ran out and nobody asked for more.
 const FEW_BLOCKS: usize = 3;
@@ -54,19 +57,22 @@ pub fn says_something_about_rows(questions: &Questions) -> bool {
 }
 
 /// The answers as text. An out-of-memory report comes only if memory ran out, unless `all` is wanted.
-pub fn render(answers: &Answers, all: bool) -> String {
+pub fn render(answers: &Answers, all: bool, style: text::Style) -> String {
     let mut parts = Vec::new();
+    let ran_out = answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::has_failures);
     if let Some(report) = answers.out_of_memory.as_ref().filter(|report| all || report.has_failures()) {
         parts.push(text::out_of_memory(report));
     }
     if let Some(report) = &answers.watch {
         parts.push(text::watch(report));
     }
-    if let Some(report) = &answers.leaks {
-        parts.push(text::leaks(report));
+    // That nothing is known about leaks is no news to somebody whose memory ran out.
+    let has_news = |report: &&LeakReport| !ran_out || report.steps > 0 || report.suspects().next().is_some();
+    if let Some(report) = answers.leaks.as_ref().filter(has_news) {
+        parts.push(text::leaks(report, &answers.unseen_pools, style));
     }
     if let Some(pools) = &answers.fluctuation {
-        parts.push(text::fluctuation(pools));
+        parts.push(text::fluctuation(pools, style));
     }
     if let Some(report) = &answers.marks {
         parts.push(text::marks(report));
@@ -89,9 +95,24 @@ pub fn render(answers: &Answers, all: bool) -> String {
     parts.join("\n")
 }
 
+/// The leaks and fluctuations in the words of earlier versions.
+pub fn render_classic(answers: &Answers) -> String {
+    let leaks = answers.leaks.as_ref().map(|report| text::leaks(report, &answers.unseen_pools, text::Style::Classic));
+    let fluctuation = answers.fluctuation.as_ref().map(|pools| text::fluctuation(pools, text::Style::Classic));
+    [leaks, fluctuation].into_iter().flatten().collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// The style of reports, said in the words of the analyses.
+pub fn text_style(style: ReportStyle) -> text::Style {
+    match style {
+        ReportStyle::Full => text::Style::Full,
+        ReportStyle::Classic => text::Style::Classic,
+    }
+}
+
 /// Whether something was found that a user must not miss.
 pub fn has_alarm(answers: &Answers) -> bool {
-    answers.leaks.as_ref().is_some_and(|leaks| leaks.leaked_bytes() > 0)
+    answers.leaks.as_ref().is_some_and(|leaks| leaks.suspects().next().is_some())
         || answers.watch.as_ref().is_some_and(|watch| watch.corruptions().next().is_some())
         || answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::is_alarming)
 }
@@ -174,11 +195,13 @@ pub fn analyze_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         return Ok(status);
     }
     let mut report = String::new();
+    let style = text_style(invocation.change.report.unwrap_or(terminal.variant().default_report()));
     for (answers, missing) in all_answers.iter().zip(&all_missing) {
         let asked_for_failures = invocation.change.analysis.is_some_and(|set| set.contains(AnalysisSet::OOM));
         report.push_str(&heading(answers, all_answers.len()));
         missing.iter().for_each(|line| report.push_str(&format!("Missing: {line}\n")));
-        report.push_str(&render(answers, asked_for_failures));
+        answers.unseen_pools.iter().for_each(|unseen| report.push_str(&format!("Note: {}\n", unseen.describe())));
+        report.push_str(&render(answers, asked_for_failures, style));
         report.push('\n');
     }
     print_report(&report)?;
@@ -292,7 +315,9 @@ pub fn report_watched(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         return print(format!("Nothing was watched, although --watch asked for it:\n{lines}").as_bytes());
     }
     if watched.is_empty() {
-        return print(b"No memory was watched here; record with --watch, or use msmemscope.watcher.\n");
+        let program = terminal.program_name();
+        let nothing = format!("No memory was watched here; record with --watch, or use {program}.watcher.\n");
+        return print(nothing.as_bytes());
     }
     let mut report = String::new();
     for answers in &watched {
@@ -325,14 +350,29 @@ pub fn check_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let answers: Vec<Answers> = imported.recordings.iter().map(|recording| ask(recording, &questions)).collect();
     let lost = lost_of_all(&imported);
     let results = check(&answers, &rules, &lost);
-    let status = if results.iter().all(|result| result.passed) { 0 } else { RULE_BROKEN };
+    let any = |outcome| results.iter().any(|result| result.outcome == outcome);
+    let is_allowed = invocation.has_flag("allow-unjudged");
+    let status = match (any(RuleOutcome::Broken), any(RuleOutcome::Unjudged) && !is_allowed) {
+        (true, _) => RULE_BROKEN,
+        (false, true) => RULE_UNJUDGED,
+        (false, false) => 0,
+    };
     if invocation.has_flag("json") {
-        print_json(&serde_json::json!({ "passed": status == 0, "rules": results, "missing": lost }))?;
+        let unseen: Vec<_> = answers.iter().flat_map(|answers| &answers.unseen_pools).collect();
+        let value = serde_json::json!({
+            "passed": status == 0, "rules": results, "missing": lost, "unseen_pools": unseen,
+        });
+        print_json(&value)?;
         return Ok(status);
     }
     let mut report = String::new();
     for result in &results {
-        let verdict = if result.passed { "passed" } else { "FAILED" };
+        let verdict = match result.outcome {
+            RuleOutcome::Passed => "passed",
+            RuleOutcome::Broken => "FAILED",
+            RuleOutcome::Unjudged if is_allowed => "cannot be judged (allowed)",
+            RuleOutcome::Unjudged => "CANNOT BE JUDGED",
+        };
         report.push_str(&format!("{verdict}  {}: {}\n", result.rule, result.verdict));
     }
     print_report(&report)?;

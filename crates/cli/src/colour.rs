@@ -13,11 +13,12 @@ const GOOD: &str = "32";
 const STRONG: &str = "1";
 
 /// What lines that begin like this look like.
-const LINES: [(&str, &str); 7] = [
+const LINES: [(&str, &str); 8] = [
     ("====== ERROR", ALARM),
     ("====== SUMMARY", ALARM),
     ("====== OUT OF MEMORY", ALARM),
     ("FAILED  ", ALARM),
+    ("CANNOT BE JUDGED  ", ALARM),
     ("passed  ", GOOD),
     ("Reason: ", STRONG),
     ("What to do", STRONG),

@@ -3,12 +3,15 @@
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use msmemscope_analysis::compare::{Comparison, Level, SharedNames, compare, profile, write_csv, write_html};
+use msmemscope_analysis::compare::{Comparison, Level, Part, SharedNames, compare, profile, write_csv, write_html};
 use msmemscope_analysis::text;
-use msmemscope_config::{LevelSet, Settings};
+use msmemscope_config::{LevelSet, Settings, SettingsChange};
+use msmemscope_import::Recording;
 use msmemscope_output::files::{FILE_MODE, create_directories, create_new, local_timestamp, now_seconds};
+use msmemscope_timeline::TimelineSettings;
 
 use crate::analyzing::{open_all, print_json};
+use crate::scopes::Scopes;
 use crate::terminal::Terminal;
 use crate::{Outcome, print};
 
@@ -45,7 +48,8 @@ pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], wanted: Wanted
     let mut names = SharedNames::default();
     let mut side = |index: usize| {
         let imported = open_all(&inputs[index..=index], terminal)?;
-        Ok::<_, String>(profile(&imported.recordings, level, steps[index], &mut names))
+        let part = steps[index].map_or(Part::Chosen(&chosen_when_recorded), Part::Step);
+        Ok::<_, String>(profile(&imported.recordings, level, part, &mut names))
     };
     let (base, other) = (side(0)?, side(1)?);
     let comparison = compare(&base, &other, &names).map_err(|error| error.to_string())?;
@@ -66,6 +70,18 @@ pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], wanted: Wanted
     print(summary.as_bytes())
 }
 
+/// What was chosen when a recording was made: its steps and devices, so that it says the same as its own files. Which
+/// kinds of rows they have does not matter here. Files hold what was chosen and nothing else.
+fn chosen_when_recorded(recording: &Recording) -> TimelineSettings {
+    match recording {
+        Recording::Trace { trace, .. } => {
+            let scopes = Scopes::of(trace.definitions(), &SettingsChange::default());
+            scopes.with_every_kind_of_event().timeline(false)
+        }
+        Recording::Process(_) => TimelineSettings::default(),
+    }
+}
+
 /// Writes the page beside the rows.
 fn write_page(
     comparison: &Comparison,
@@ -78,7 +94,8 @@ fn write_page(
     let failed = |error: std::io::Error| format!("cannot write '{}': {error}", path.display());
     let file = create_new(&path, FILE_MODE).map_err(failed)?;
     let side = |index: usize| {
-        let step = steps[index].map_or_else(String::new, |step| format!(", step {step}"));
+        let steps = steps[index].map_or_else(|| comparison.recorded_steps[index].clone(), |step| vec![step]);
+        let step = if steps.is_empty() { String::new() } else { format!(", {}", text::step_list(&steps)) };
         format!("{}{step}", inputs[index].display())
     };
     let sides = [side(0), side(1)];

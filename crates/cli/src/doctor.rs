@@ -55,7 +55,7 @@ fn examine_libraries(findings: &mut Vec<Finding>) {
     let directory = match libraries::library_directory() {
         Ok(directory) => directory,
         Err(problem) => {
-            findings.push(suspicious(problem, "Nothing can be recorded. Install msmemscope again."));
+            findings.push(suspicious(problem, "Nothing can be recorded. Install the tool again."));
             return;
         }
     };
@@ -69,7 +69,7 @@ fn examine_libraries(findings: &mut Vec<Finding>) {
     if !preload::can_carry(&directory) {
         findings.push(suspicious(
             format!("the path {} has a colon or white space in it", directory.display()),
-            "LD_PRELOAD cannot carry it: recording by hand is impossible, with msmemscope in front it works.",
+            "LD_PRELOAD cannot carry it: recording by hand is impossible, with the tool in front it works.",
         ));
     }
 }

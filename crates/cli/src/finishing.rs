@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use msmemscope_analysis::analyze;
+use msmemscope_analysis::unseen::{UnseenPool, unseen_pools};
 use msmemscope_config::{AnalysisSet, CollectMode, Settings, SettingsChange, config_json};
 use msmemscope_event::ProcessInfoKey;
 use msmemscope_import::Recording as Process;
 use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish_opened};
-use msmemscope_timeline::TimelineSettings;
 use msmemscope_trace::Trace;
 use msmemscope_trace::reader::TraceIdentity;
 
@@ -21,7 +21,7 @@ use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
 use crate::unmatched::unmatched_filters;
-use crate::{FAILURE, Outcome, print, unwatched};
+use crate::{FAILURE, Outcome, print, report_file, unwatched};
 
 /// Finishes one recording and reports on it.
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
@@ -67,11 +67,17 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         }
         answers => answers,
     };
-    let findings = answers.as_ref().map_or(String::new(), |answers| analyzing::render(answers, false));
+    let style = analyzing::text_style(settings.report);
+    let findings = answers.as_ref().map_or(String::new(), |answers| analyzing::render(answers, false, style));
+    let classic_findings = answers.as_ref().map_or(String::new(), analyzing::render_classic);
     let has_alarm = answers.as_ref().is_some_and(analyzing::has_alarm);
+    let answers_questions = answers.as_ref().is_some_and(|answers| {
+        has_alarm || answers.owners.is_some() || answers.inefficient.is_some() || answers.watch.is_some()
+    });
     write_config(&recording.path, settings);
     let mut notes = report.notes;
     notes.extend(stacks.notes());
+    notes.extend(unseen_pools(&process, &report.summary).iter().map(UnseenPool::describe));
     notes.extend(unmatched_filters(&timeline, &report.summary));
     if report.files.iter().all(|file| file.rows == 0) && settings.collect_mode == CollectMode::Deferred {
         notes.push("nothing to write: the job never called start() (--collect-mode=deferred)".to_owned());
@@ -87,9 +93,12 @@ pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange)
         files: report.files,
         notes,
         findings,
+        classic_findings,
         has_alarm,
+        answers_questions,
     };
     log_file::write(&mut process, report.messages, settings);
+    report_file::write(&mut process);
     Ok(process)
 }
 
@@ -114,7 +123,7 @@ pub fn finish_directories(
     let mut recordings = Vec::new();
     let mut all_readable = true;
     for directory in directories {
-        recordings.extend(recordings_named(Path::new(directory))?);
+        recordings.extend(recordings_named(Path::new(directory), terminal.program_name())?);
         for (path, error) in unreadable_in(Path::new(directory)) {
             terminal.error(format!("{}: {error}", quoted_path(&path)));
             all_readable = false;
@@ -127,7 +136,7 @@ pub fn finish_directories(
         return print(b"Nothing to recover: every recording has its results.\n");
     }
     let reports = finish_all(&recordings, change, terminal);
-    print(summary::render(&reports).as_bytes())?;
+    print(summary::render(&reports, terminal.program_name()).as_bytes())?;
     for recording in recordings.iter().filter(|_| !only_unfinished) {
         let is_child = |other: &TraceIdentity| other.parent_process_id == recording.identity.process_id;
         if let Some(output) = recording.path.parent() {
@@ -164,13 +173,7 @@ fn options<'a>(scopes: &Scopes, process_ended: bool) -> FinishOptions<'a> {
     let settings = &scopes.settings;
     FinishOptions {
         formats: Formats { csv: settings.data_formats.csv, database: settings.data_formats.db },
-        timeline: TimelineSettings {
-            filter: scopes.filter.clone(),
-            later_filters: scopes.later_filters.clone(),
-            steps: settings.steps.iter().map(|&step| u64::from(step)).collect(),
-            process_ended,
-            step_source: None,
-        },
+        timeline: scopes.timeline(process_ended),
         prefix: settings.variant.dump_name().trim_end_matches("_dump"),
         program: settings.variant.program_name(),
         owners: settings.analysis.contains(AnalysisSet::DECOMPOSE),

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use msmemscope_analysis::unseen::unseen_pools;
 use msmemscope_event::ProcessInfoKey;
+use msmemscope_import::Recording;
 use msmemscope_timeline::{Summary, TimelineEvent, TimelineSettings};
 use msmemscope_trace::{Completeness, Damage, Trace};
 
@@ -14,10 +16,10 @@ use crate::units::{bytes, count, seconds};
 use crate::{Outcome, print};
 
 /// Shows every recording in some directories.
-pub fn show(directories: &[OsString]) -> Outcome {
+pub fn show(directories: &[OsString], program: &str) -> Outcome {
     let mut text = String::new();
     for directory in directories {
-        for recording in recordings_named(Path::new(directory))? {
+        for recording in recordings_named(Path::new(directory), program)? {
             text.push_str(&describe(&recording)?);
             text.push('\n');
         }
@@ -26,10 +28,12 @@ pub fn show(directories: &[OsString]) -> Outcome {
 }
 
 fn describe(recording: &RecordingDirectory) -> Result<String, String> {
-    let trace = Trace::open(&recording.trace_path())
-        .map_err(|error| format!("{}: {error}", recording.trace_path().display()))?;
+    let path = recording.trace_path();
+    let trace = Trace::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let process = Recording::Trace { trace: Box::new(trace), path };
+    let Recording::Trace { trace, .. } = &process else { unreachable!("made above") };
     let settings = TimelineSettings { process_ended: !recording.is_running(), ..TimelineSettings::default() };
-    let summary = msmemscope_timeline::run(&trace, &settings, &mut |_: TimelineEvent| {}, &mut |_, _| {});
+    let summary = msmemscope_timeline::run(&process, &settings, &mut |_: TimelineEvent| {}, &mut |_, _| {});
     let completeness = trace.completeness();
     let mut text = format!("{}\n", recording.path.display());
     let mut line = |name: &str, value: String| {
@@ -56,6 +60,9 @@ fn describe(recording: &RecordingDirectory) -> Result<String, String> {
     line("Results", if recording.is_finished() { "written".to_owned() } else { "not written yet".to_owned() });
     for item in completeness_lines(completeness, &summary) {
         line("Missing", item);
+    }
+    for unseen in unseen_pools(&process, &summary) {
+        line("Not seen", unseen.describe());
     }
     if summary.pools.is_empty() {
         text.push_str("  No memory events.\n");

@@ -20,6 +20,7 @@ mod preload;
 mod program;
 mod progress;
 mod recordings;
+mod report_file;
 mod run;
 mod scopes;
 mod shell;
@@ -122,7 +123,7 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             print(report.as_bytes())?;
             Ok(u8::from(!all_fine))
         }
-        "info" => information::show(&invocation.operands),
+        "info" => information::show(&invocation.operands, terminal.program_name()),
         "analyze" => analyzing::analyze_paths(invocation, terminal),
         "watch-report" => analyzing::report_watched(invocation, terminal),
         "check" => analyzing::check_paths(invocation, terminal),

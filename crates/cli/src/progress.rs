@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use msmemscope_config::Variant;
 
 /// Less work is done before a bar could be read.
 const WORTH_A_BAR: u64 = 200_000;
@@ -25,7 +26,8 @@ impl Bar {
     /// So much of so much is done.
     pub fn show(&mut self, done: u64, total: u64) {
         if total >= WORTH_A_BAR && self.bar.length().is_none() {
-            let template = format!("[msmemscope] {} {{bar:30}} {{percent:>3}} %  {{eta}}", self.activity);
+            let program = Variant::from_program_name(&std::env::args_os().next().unwrap_or_default()).program_name();
+            let template = format!("[{program}] {} {{bar:30}} {{percent:>3}} %  {{eta}}", self.activity);
             let style = ProgressStyle::with_template(&template);
             self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             self.bar.set_length(total);

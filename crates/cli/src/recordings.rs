@@ -111,10 +111,11 @@ pub fn unreadable_in(directory: &Path) -> Vec<(PathBuf, TraceError)> {
 }
 
 /// The recordings in a directory that the user named; an error says why there are none.
-pub fn recordings_named(directory: &Path) -> Result<Vec<RecordingDirectory>, String> {
+pub fn recordings_named(directory: &Path, program: &str) -> Result<Vec<RecordingDirectory>, String> {
     let failed = |reason: &dyn std::fmt::Display| format!("{}: {reason}", quoted_path(directory));
     if directory.is_file() {
-        return Err(failed(&"this is a file; name the directory of a recording, or use 'msmemscope analyze'"));
+        let advice = format!("this is a file; name the directory of a recording, or use '{program} analyze'");
+        return Err(failed(&advice));
     }
     let recordings = recordings_in(directory).map_err(|error| failed(&error))?;
     if !recordings.is_empty() {

@@ -109,7 +109,7 @@ fn finish_run(
     }
     let reports = finish_all(&ended, &SettingsChange::default(), terminal);
     if !reports.is_empty() {
-        terminal.block(&summary::render(&reports));
+        terminal.report(&summary::render(&reports, terminal.program_name()), &summary::render_findings(&reports));
     }
     let program = terminal.program_name();
     for process in &running {

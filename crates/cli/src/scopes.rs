@@ -2,7 +2,7 @@
 //! shown as the settings of that scope say, whatever comes later.
 
 use msmemscope_config::{EventSet, Recording, Settings, SettingsChange, Variant};
-use msmemscope_timeline::{DeviceFilter, EventFilter, EventKinds};
+use msmemscope_timeline::{DeviceFilter, EventFilter, EventKinds, TimelineSettings};
 use msmemscope_trace::{Definitions, RecordedSettings};
 
 /// All settings of a process.
@@ -19,6 +19,25 @@ impl Scopes {
     /// Of a recorded process, changed as the user asks.
     pub fn of(definitions: &Definitions, change: &SettingsChange) -> Self {
         Self::from_texts(&definitions.settings(), change)
+    }
+
+    /// The same with every kind of event shown.
+    pub fn with_every_kind_of_event(mut self) -> Self {
+        for filter in std::iter::once(&mut self.filter).chain(&mut self.later_filters) {
+            filter.kinds = EventKinds::ALL;
+        }
+        self
+    }
+
+    /// What of the process is shown, said in the timeline's words.
+    pub fn timeline(&self, process_ended: bool) -> TimelineSettings {
+        TimelineSettings {
+            filter: self.filter.clone(),
+            later_filters: self.later_filters.clone(),
+            steps: self.settings.steps.iter().map(|&step| u64::from(step)).collect(),
+            process_ended,
+            step_source: None,
+        }
     }
 
     fn from_texts(recorded: &[RecordedSettings<'_>], change: &SettingsChange) -> Self {

@@ -14,7 +14,7 @@ use msmemscope_trace::Completeness;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::shell::quoted_path;
-use crate::units::{bytes, count, seconds, short_count};
+use crate::units::{bytes, count, counted, seconds, short_count};
 
 /// A line under the header, nothing else.
 const TABLE_STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -40,21 +40,38 @@ pub struct ProcessReport {
     pub notes: Vec<String>,
     /// What the analyses found, as text.
     pub findings: String,
+    /// The leaks in the words of earlier versions.
+    pub classic_findings: String,
     /// Whether that is something to worry about: a leak, or memory that ran out.
     pub has_alarm: bool,
+    /// Whether it is that, or an answer that the user asked for.
+    pub answers_questions: bool,
 }
 
 /// The report on all processes of a run.
-pub fn render(reports: &[ProcessReport]) -> String {
+pub fn render(reports: &[ProcessReport], program: &str) -> String {
     if reports.len() <= FEW_PROCESSES {
         let blocks: Vec<String> = reports.iter().map(render_process).collect();
         return blocks.join("\n");
     }
-    render_many(reports)
+    render_many(reports, program)
+}
+
+/// Only what was found, or asked for, of all processes of a run.
+pub fn render_findings(reports: &[ProcessReport]) -> String {
+    let found = || reports.iter().filter(|report| report.answers_questions);
+    let of_process = |report: &ProcessReport| match reports.len() {
+        1 => report.findings.clone(),
+        _ => format!("Process {}:\n{}", report.summary.process_id, report.findings),
+    };
+    let mut blocks: Vec<String> = found().take(FEW_PROCESSES).map(of_process).collect();
+    let others = found().skip(FEW_PROCESSES);
+    blocks.extend(others.map(|report| format!("More findings in {}\n", quoted_path(&report.directory))));
+    blocks.join("\n")
 }
 
 /// The report on one process: a heading, the table of pools, losses and files.
-fn render_process(report: &ProcessReport) -> String {
+pub fn render_process(report: &ProcessReport) -> String {
     let summary = &report.summary;
     let mut text = String::new();
     let steps = match summary.steps {
@@ -80,7 +97,7 @@ fn render_process(report: &ProcessReport) -> String {
     let _ = writeln!(text, "Results in {}", quoted_path(&report.directory));
     for file in &report.files {
         let shown = file.path.strip_prefix(&report.directory).unwrap_or(&file.path);
-        let _ = writeln!(text, "  {} ({} rows, {})", shown.display(), count(file.rows), bytes(file.size_bytes));
+        let _ = writeln!(text, "  {} ({}, {})", shown.display(), counted(file.rows, "row"), bytes(file.size_bytes));
     }
     if !report.findings.is_empty() {
         let _ = write!(text, "\n{}", report.findings);
@@ -89,14 +106,14 @@ fn render_process(report: &ProcessReport) -> String {
 }
 
 /// One line per process, then totals.
-fn render_many(reports: &[ProcessReport]) -> String {
+fn render_many(reports: &[ProcessReport], program: &str) -> String {
     let events = reports.iter().map(|report| events(&report.summary)).sum();
     let mut text = format!("{} processes recorded ({} events)\n", count(reports.len() as u64), count(events));
     let _ = writeln!(text, "{}", process_table(&reports[..reports.len().min(MOST_LINES)]));
     if reports.len() > MOST_LINES {
         let _ = writeln!(text, "... and {} more processes", reports.len() - MOST_LINES);
     }
-    text.push_str("\nAll processes together; peaks are those of the process that took most:\n");
+    text.push_str("\nBytes of the process that has most, blocks of all processes together:\n");
     let _ = writeln!(text, "{}", pool_table(&totals(reports)));
     let remarks: Vec<String> = reports
         .iter()
@@ -131,8 +148,8 @@ fn render_many(reports: &[ProcessReport]) -> String {
     if alarms.len() > FEW_PROCESSES {
         let _ = writeln!(
             text,
-            "\n... and findings in {} more processes: msmemscope analyze {}",
-            alarms.len() - FEW_PROCESSES,
+            "\n... and findings in {}: {program} analyze {}",
+            counted((alarms.len() - FEW_PROCESSES) as u64, "more process"),
             quoted_path(parent)
         );
     }
@@ -224,7 +241,7 @@ fn device_list(pools: &[PoolSummary]) -> String {
     if shown.is_empty() { "-".to_owned() } else { shortened(&shown.join(","), 11) }
 }
 
-/// The pools of all processes: counts added up, peaks of the process that took most.
+/// The pools of all processes: numbers of blocks added up, bytes of the process that has most.
 fn totals(reports: &[ProcessReport]) -> Vec<PoolSummary> {
     let mut totals: BTreeMap<(Pool, Device), PoolSummary> = BTreeMap::new();
     for pool in reports.iter().flat_map(|report| &report.summary.pools) {
@@ -235,8 +252,8 @@ fn totals(reports: &[ProcessReport]) -> Vec<PoolSummary> {
             Some(total) => {
                 total.peak_used_bytes = total.peak_used_bytes.max(pool.peak_used_bytes);
                 total.peak_total_bytes = total.peak_total_bytes.max(pool.peak_total_bytes);
-                total.end_used_bytes += pool.end_used_bytes;
-                total.end_total_bytes += pool.end_total_bytes;
+                total.end_used_bytes = total.end_used_bytes.max(pool.end_used_bytes);
+                total.end_total_bytes = total.end_total_bytes.max(pool.end_total_bytes);
                 total.allocations += pool.allocations;
                 total.frees += pool.frees;
                 total.allocated_bytes += pool.allocated_bytes;
@@ -253,7 +270,8 @@ pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
     let mut lines = lost_events(completeness);
     lines.extend(losses(completeness, |reason| !reason.loses_events()));
     if summary.unknown_free_count() > 0 {
-        lines.push(format!("{} frees of blocks allocated before recording began", count(summary.unknown_free_count())));
+        let frees = counted(summary.unknown_free_count(), "free");
+        lines.push(format!("{frees} of blocks allocated before recording began"));
     }
     lines
 }
@@ -262,10 +280,8 @@ pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
 pub fn lost_events(completeness: &Completeness) -> Vec<String> {
     let mut lines: Vec<String> = losses(completeness, LossReason::loses_events).collect();
     if !completeness.damage.is_empty() {
-        lines.push(format!(
-            "{} places of the trace cannot be read (see 'info')",
-            count(completeness.damage.len() as u64)
-        ));
+        let places = counted(completeness.damage.len() as u64, "place");
+        lines.push(format!("{places} of the trace cannot be read (see 'info')"));
     }
     if completeness.buffered && !completeness.closed {
         lines.push("the last events of each thread: this file system allows buffered writing only".to_owned());

@@ -25,6 +25,11 @@ impl Terminal {
         Self { level, ..self }
     }
 
+    /// The name under which the program runs.
+    pub fn variant(&self) -> Variant {
+        self.variant
+    }
+
     /// What users call this program.
     pub fn program_name(&self) -> &'static str {
         self.variant.program_name()
@@ -56,9 +61,10 @@ impl Terminal {
         }
     }
 
-    /// A report of several lines, shown at every level but `error`.
-    pub fn block(&self, text: &str) {
-        if self.level <= LogLevel::Warn {
+    /// A report of several lines. At the level `error` only what was found is shown, if anything was.
+    pub fn report(&self, whole: &str, findings: &str) {
+        let text = if self.level <= LogLevel::Warn { whole } else { findings };
+        if !text.is_empty() {
             let text = colour::report(text, self.colour);
             let _ = std::io::stderr().write_all(format!("\n{text}").as_bytes());
         }

@@ -45,6 +45,16 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A count with what it counts: `1 row`, `1,200 rows`, `2 processes`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let ending = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", count(number))
+}
+
 /// A duration.
 pub fn seconds(nanoseconds: u64) -> String {
     match nanoseconds {

@@ -10,7 +10,7 @@ use crate::error::{ValueError, printable, quoted};
 use crate::link::link;
 use crate::note::Note;
 use crate::sets::{AnalysisSet, EventSet, LevelSet};
-use crate::settings::{CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, Watch};
+use crate::settings::{CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, ReportStyle, Settings, Watch};
 use crate::suggest::nearest;
 use crate::table::{OptionId, OptionSpec};
 use crate::value::{list_items, number, path_items, size_bytes};
@@ -39,6 +39,7 @@ pub struct SettingsChange {
     /// Analyses as asked for, before linking.
     pub analysis: Option<AnalysisSet>,
     pub oom_block_count: Option<u16>,
+    pub report: Option<ReportStyle>,
     pub watch: Option<Watch>,
     pub data_formats: Option<DataFormats>,
     pub output: Option<PathBuf>,
@@ -65,7 +66,8 @@ impl SettingsChange {
                 $(if let Some(value) = &self.$field { settings.$field = value.clone(); })+
             };
         }
-        copy_given!(level, steps, call_stacks, collect_mode, devices, oom_block_count, data_formats, output, log_level);
+        copy_given!(level, steps, call_stacks, collect_mode, devices, oom_block_count, report, data_formats, output);
+        copy_given!(log_level);
         if let Some(watch) = &self.watch {
             settings.watch = Some(watch.clone());
         }
@@ -105,6 +107,7 @@ impl SettingsChange {
                 self.collect_mode = Some(reader.word(text, CollectMode::WORDS)?);
             }
             OptionId::LogLevel => self.log_level = Some(reader.word(text, LogLevel::WORDS)?),
+            OptionId::Report => self.report = Some(reader.word(text, ReportStyle::WORDS)?),
             OptionId::Device => {
                 let (devices, is_covered) = reader.devices(text)?;
                 self.remark(Note::SingleDevicesCovered { name: name.to_string() }, is_covered);

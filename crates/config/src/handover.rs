@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use crate::error::quoted;
 use crate::sets::{AnalysisSet, EventSet, LevelSet};
-use crate::settings::{CollectMode, LogLevel, Settings, Variant, Watch, WatchTarget};
+use crate::settings::{CollectMode, LogLevel, ReportStyle, Settings, Variant, Watch, WatchTarget, word_of};
 
 /// Name of the environment variable.
 pub const RECORDING_VARIABLE: &str = "MSMEMSCOPE_RECORDING";
@@ -91,6 +91,7 @@ impl Recording {
         writer.plain("variant", settings.variant.program_name());
         writer.plain("mode", word_of(settings.collect_mode, CollectMode::WORDS));
         writer.plain("log", word_of(settings.log_level, LogLevel::WORDS));
+        writer.plain("report", word_of(settings.report, ReportStyle::WORDS));
         writer.plain("level", settings.level.bits());
         writer.plain("collect", settings.events.collected.bits());
         writer.plain("write", settings.events.written.bits());
@@ -143,6 +144,7 @@ impl Recording {
         settings.output = reader.path("output")?.ok_or(HandoverError::Missing { key: "output" })?;
         settings.collect_mode = reader.word("mode", CollectMode::WORDS, settings.collect_mode)?;
         settings.log_level = reader.word("log", LogLevel::WORDS, settings.log_level)?;
+        settings.report = reader.word("report", ReportStyle::WORDS, settings.report)?;
         let set = |key, bits: u8| Ok(reader.number::<u8>(key)?.unwrap_or(bits));
         settings.level = LevelSet::from_bits(set("level", settings.level.bits())?);
         settings.events.collected = EventSet::from_bits(set("collect", settings.events.collected.bits())?);
@@ -169,11 +171,6 @@ impl Recording {
             python_package: reader.path("package")?,
         })
     }
-}
-
-/// The word for a meaning; the first one if it has several.
-fn word_of<Meaning: PartialEq>(meaning: Meaning, words: &[(Meaning, &'static str)]) -> &'static str {
-    words.iter().find(|(each, _)| *each == meaning).map_or("", |(_, word)| word)
 }
 
 struct Writer {

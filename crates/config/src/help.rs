@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::settings::Variant;
-use crate::table::{COMMANDS, COMPARE, CommandSpec, DEFAULT_OUTPUT, FlagSpec, Group, OPTIONS, OptionSpec, RUN};
+use crate::settings::{ReportStyle, Variant, word_of};
+use crate::table::{
+    COMMANDS, COMPARE, CommandSpec, DEFAULT_OUTPUT, DEFAULT_REPORT, FlagSpec, Group, OPTIONS, OptionSpec, RUN,
+};
 
 /// Width of a terminal nobody has enlarged.
 const WIDTH: usize = 80;
@@ -148,6 +150,7 @@ fn with_placeholder(spelling: String, placeholder: Option<&str>) -> String {
 pub(crate) fn default_of(variant: Variant, spec: &OptionSpec) -> &'static str {
     match spec.default {
         DEFAULT_OUTPUT => variant.default_output_directory(),
+        DEFAULT_REPORT => word_of(variant.default_report(), ReportStyle::WORDS),
         default => default,
     }
 }

@@ -46,7 +46,7 @@ pub use python::{apply_python_config, python_keys};
 pub use reference::reference_page;
 pub use sets::{AnalysisSet, EventSet, LevelSet};
 pub use settings::{
-    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, Variant, Watch, WatchTarget,
+    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, ReportStyle, Settings, Variant, Watch, WatchTarget,
 };
 pub use table::{COMMANDS, CommandSpec, FlagSpec, Group, OPTIONS, OptionId, OptionSpec};
 pub use value::size_bytes;

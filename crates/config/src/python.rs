@@ -49,8 +49,8 @@ impl SettingsChange {
     ///
     /// What a call does not name falls back to what the process was started with (`launched`: the command line's
     /// settings, or else the defaults), except the settings that hold for the whole process (output directory,
-    /// formats, watch, verbosity, size limit): those stay. Once recording has begun (`is_fixed`), output
-    /// directory, formats and watch can no longer change. Recording waits for `start()`.
+    /// formats, watch, verbosity, style of reports, size limit): those stay. Once recording has begun
+    /// (`is_fixed`), output directory, formats and watch can no longer change. Recording waits for `start()`.
     pub fn apply_in_python(
         &self,
         current: &Settings,
@@ -63,6 +63,7 @@ impl SettingsChange {
             data_formats: current.data_formats,
             output: current.output.clone(),
             log_level: current.log_level,
+            report: current.report,
             max_trace_size_bytes: current.max_trace_size_bytes,
             python_frames: current.python_frames,
             collect_mode: CollectMode::Deferred,

@@ -44,6 +44,14 @@ impl Variant {
         }
     }
 
+    /// How leaks are reported when the user does not say.
+    pub const fn default_report(self) -> ReportStyle {
+        match self {
+            Variant::Msmemscope => ReportStyle::Full,
+            Variant::Msleaks => ReportStyle::Classic,
+        }
+    }
+
     /// The start of dump file names (`<prefix>_<timestamp>.csv`) and the table name in `.db` files.
     pub const fn dump_name(self) -> &'static str {
         match self {
@@ -92,6 +100,27 @@ impl LogLevel {
         (LogLevel::Warn, "warning"),
         (LogLevel::Error, "error"),
     ];
+}
+
+/// How leaks are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum ReportStyle {
+    /// With call sites, growth and what to do.
+    #[default]
+    Full,
+    /// Only the lines that earlier versions printed, in their words.
+    Classic,
+}
+
+impl ReportStyle {
+    /// Every style with the word users write for it.
+    pub const WORDS: &'static [(ReportStyle, &'static str)] =
+        &[(ReportStyle::Full, "full"), (ReportStyle::Classic, "classic")];
+}
+
+/// The word for a meaning; the first one if it has several.
+pub(crate) fn word_of<Meaning: PartialEq>(meaning: Meaning, words: &[(Meaning, &'static str)]) -> &'static str {
+    words.iter().find(|(each, _)| *each == meaning).map_or("", |(_, word)| word)
 }
 
 /// Devices whose events are recorded in full.
@@ -198,6 +227,8 @@ pub struct Settings {
     pub analysis: AnalysisSet,
     /// How many blocks an out-of-memory report lists.
     pub oom_block_count: u16,
+    /// How leaks are reported.
+    pub report: ReportStyle,
     /// Memory block monitoring.
     pub watch: Option<Watch>,
     /// Output file formats.
@@ -231,6 +262,7 @@ impl Settings {
             devices: DeviceSelection::default(),
             analysis: AnalysisSet::LEAKS,
             oom_block_count: Settings::DEFAULT_OOM_BLOCK_COUNT,
+            report: variant.default_report(),
             watch: None,
             data_formats: DataFormats::default(),
             output: PathBuf::from(variant.default_output_directory()),

@@ -22,6 +22,7 @@ pub enum OptionId {
     Device,
     MaxTraceSize,
     Analysis,
+    Report,
     Compare,
     Watch,
     Input,
@@ -128,7 +129,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         placeholder: Some("<LEVEL>"),
         python_keys: &["log_level"],
         summary: "How much the tool says about its own work: debug, info, warn \
-                  (or warning), error. Wins over --verbose and --quiet.",
+                  (or warning), error. Wins over --verbose and --quiet. What \
+                  analyses found is always shown.",
         allowed: "debug, info, warn (or warning), error",
         default: "warn",
         example: "info",
@@ -264,6 +266,22 @@ pub const OPTIONS: &[OptionSpec] = &[
         ..UNSET
     },
     OptionSpec {
+        id: OptionId::Report,
+        names: &["report"],
+        placeholder: Some("<STYLE>"),
+        python_keys: &["report"],
+        group: Group::Analysis,
+        summary: "How leaks are reported.",
+        values: &[
+            ("full", "with call sites, growth and what to do"),
+            ("classic", "only the lines that earlier versions printed"),
+        ],
+        allowed: "full or classic",
+        default: DEFAULT_REPORT,
+        example: "classic",
+        ..UNSET
+    },
+    OptionSpec {
         id: OptionId::Compare,
         names: &["compare"],
         group: Group::Analysis,
@@ -334,6 +352,8 @@ pub const OPTIONS: &[OptionSpec] = &[
 
 /// Stands for the default output directory, which depends on the program's name.
 pub(crate) const DEFAULT_OUTPUT: &str = "{output}";
+/// Stands for the default style of reports, which depends on the program's name as well.
+pub(crate) const DEFAULT_REPORT: &str = "{report}";
 
 /// An option that belongs to one command only.
 #[derive(Debug)]
@@ -400,6 +420,7 @@ pub const COMMANDS: &[CommandSpec] = &[
             OptionId::Device,
             OptionId::MaxTraceSize,
             OptionId::Analysis,
+            OptionId::Report,
             OptionId::Watch,
             OptionId::Output,
             OptionId::DataFormat,
@@ -420,7 +441,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         operands: "<DIR|FILE>...",
         operand_count: (1, usize::MAX),
         summary: "Find leaks, owners, inefficient use and more in recordings, csv or db files.",
-        options: &[OptionId::Analysis],
+        options: &[OptionId::Analysis, OptionId::Report],
         flags: &[
             JSON,
             FlagSpec {
@@ -488,7 +509,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         name: "check",
         operands: "<DIR|FILE>...",
         operand_count: (1, usize::MAX),
-        summary: "Check limits for automatic tests; exit status 1 if one is broken.",
+        summary: "Check limits; exit status 1 if one is broken, 3 if one cannot be judged.",
         flags: &[
             JSON,
             FlagSpec {
@@ -503,6 +524,11 @@ pub const COMMANDS: &[CommandSpec] = &[
                 placeholder: Some("<PERCENT>"),
                 summary: "Largest part of a peak that inefficient use may cost, such as 5%.",
             },
+            FlagSpec {
+                name: "allow-unjudged",
+                placeholder: None,
+                summary: "Pass although a limit cannot be judged: no steps, too few, a pool not seen, events lost.",
+            },
         ],
         ..PLAIN
     },
@@ -511,7 +537,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         operands: "<DIR>...",
         operand_count: (1, usize::MAX),
         summary: "Write the results of recordings that were cut off.",
-        options: &[OptionId::DataFormat, OptionId::Analysis],
+        options: &[OptionId::DataFormat, OptionId::Analysis, OptionId::Report],
         ..PLAIN
     },
     CommandSpec {
@@ -519,7 +545,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         operands: "<DIR>...",
         operand_count: (1, usize::MAX),
         summary: "Write the results of recordings, again if need be.",
-        options: &[OptionId::DataFormat, OptionId::Analysis],
+        options: &[OptionId::DataFormat, OptionId::Analysis, OptionId::Report],
         ..PLAIN
     },
     CommandSpec {

@@ -216,6 +216,9 @@ pub struct ControlTable {
     /// Tells a guest about blocks of framework pools from now on, or no longer with a null pointer.
     /// The function must stay loaded.
     pub observe_blocks: unsafe extern "C" fn(observer: Option<BlockObserver>),
+    /// Pools of frameworks that this process uses and the recorder cannot see: `POOL=reason` each on a line, with
+    /// the pool's event type. Part of every recording of the process from now on; the first text counts.
+    pub unseen_pools: unsafe extern "C" fn(text: Region),
 }
 
 /// The runtime was initialised or a device was chosen.

@@ -158,6 +158,8 @@ coded_enum! {
         Other = 7,
         /// Variables that tell frameworks how to allocate, `NAME=value` each on a line.
         AllocatorSettings = 8,
+        /// Pools of frameworks that are used and cannot be seen, `POOL=reason` each on a line.
+        UnseenPools = 9,
     } else Other
 }
 

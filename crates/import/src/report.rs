@@ -125,8 +125,8 @@ impl ImportReport {
             .map(|reason| format!("{} {reason}", self.skipped(reason)))
             .collect();
         Some(format!(
-            "{} rows skipped ({}); the first is row {row_number}: {reason}",
-            self.rows_skipped(),
+            "{} skipped ({}); the first is row {row_number}: {reason}",
+            if self.rows_skipped() == 1 { "1 row".to_owned() } else { format!("{} rows", self.rows_skipped()) },
             counts.join(", ")
         ))
     }

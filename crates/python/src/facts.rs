@@ -55,6 +55,15 @@ fn message(severity: u64, text: &str) {
     }
 }
 
+/// Pools of frameworks that this process uses and the recorder cannot see, `POOL=reason` each on a line.
+#[pyfunction]
+fn unseen_pools(text: &str) {
+    if let Some(table) = table() {
+        // SAFETY: the text is valid during the call.
+        unsafe { (table.unseen_pools)(Region::of(bounded(text))) };
+    }
+}
+
 /// A pass of automatic differentiation began.
 #[pyfunction]
 fn autograd(is_backward: bool) {
@@ -126,6 +135,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(step, module)?)?;
     module.add_function(wrap_pyfunction!(mark, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
+    module.add_function(wrap_pyfunction!(unseen_pools, module)?)?;
     module.add_function(wrap_pyfunction!(autograd, module)?)?;
     module.add_function(wrap_pyfunction!(snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(region_begin, module)?)?;

@@ -54,6 +54,7 @@ static TABLE: ControlTable = ControlTable {
     sources: seen_sources,
     redirect_import,
     observe_blocks,
+    unseen_pools,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -342,6 +343,11 @@ unsafe extern "C" fn redirect_import(name: Region, replacement: *const c_void) -
             Err(_) => 0,
         }
     })
+}
+
+unsafe extern "C" fn unseen_pools(text: Region) {
+    // SAFETY: lent for this call.
+    guarded((), || process::set_unseen_pools(cut(unsafe { text.bytes() })));
 }
 
 unsafe extern "C" fn observe_blocks(observer: Option<BlockObserver>) {

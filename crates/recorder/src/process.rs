@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_config::RECORDING_VARIABLE;
@@ -348,6 +349,9 @@ impl Process {
         describe(ProcessInfoKey::Settings, settings::recording().to_environment().as_bytes());
         describe(ProcessInfoKey::HostName, &host_name());
         describe(ProcessInfoKey::AllocatorSettings, &allocator_settings());
+        if let Some(pools) = UNSEEN_POOLS.get() {
+            describe(ProcessInfoKey::UnseenPools, pools);
+        }
         if let Some(version) = python_stacks::version() {
             describe(ProcessInfoKey::PythonVersion, version.as_bytes());
         }
@@ -376,6 +380,16 @@ fn allocator_settings() -> Vec<u8> {
         text.push(b'\n');
     }
     text
+}
+
+/// Pools of frameworks that cannot be seen here, as a guest said.
+static UNSEEN_POOLS: OnceLock<Box<[u8]>> = OnceLock::new();
+
+/// Writes down which pools cannot be seen, now or when the recording begins.
+pub fn set_unseen_pools(text: &[u8]) {
+    if UNSEEN_POOLS.set(text.into()).is_ok() && existing().is_some() && !state::is_disabled() {
+        thread::record_now(&Fact::ProcessInfo { key: ProcessInfoKey::UnseenPools, text });
+    }
 }
 
 /// Follows settings that changed: moves the recording if it belongs elsewhere now, and writes them down.

@@ -8,7 +8,7 @@
 //! as shadow events.
 
 use msmemscope_event::{
-    AddressSpace, BlockProperties, Device, DeviceMap, Fact, Pool, ProcessInfoKey, Record, RecordingState,
+    AddressSpace, BlockProperties, Device, DeviceMap, Fact, Framework, Pool, ProcessInfoKey, Record, RecordingState,
     SnapshotNumbers, StackId, StringId, SystemEvent, WatchDetail,
 };
 use rustc_hash::FxHashMap;
@@ -314,6 +314,8 @@ impl<'s> Timeline<'s> {
     fn plain_kind(&mut self, fact: &Fact<'_>) -> Option<(Device, EventKind)> {
         let (device, kind) = match *fact {
             Fact::OperatorBegin { framework, device, name, detail } => {
+                let is_on_card = framework == Framework::Aten && matches!(device, Device::Npu(_));
+                self.summary.pytorch_operators += u64::from(is_on_card);
                 (device, EventKind::Operator { framework, begins: true, name, detail })
             }
             Fact::OperatorEnd { framework, device, name, detail } => {

@@ -77,6 +77,8 @@ pub struct Summary {
     pub shadow_only_blocks: u64,
     /// Blocks of the recorded scopes alive at the end.
     pub live_blocks: u64,
+    /// Operators of PyTorch that ran on an NPU.
+    pub pytorch_operators: u64,
     /// Allocations the driver refused.
     pub failed_allocations: u64,
     /// Frees the driver refused.

@@ -20,10 +20,11 @@ use serde::Serialize;
 
 pub use csv::write_csv;
 pub use html::write_html;
-pub use profile::{Item, Profile, Profiler, SharedNames, profile};
+pub use profile::{Item, Part, Profile, Profiler, SharedNames, profile};
 
 use crate::device_text::device_text;
 use crate::text;
+use crate::unseen::UnseenPool;
 
 /// Entries per list of the summary.
 const LISTED: usize = 50;
@@ -73,8 +74,8 @@ pub enum CompareError {
         which: &'static str,
         /// What was looked for.
         level: Level,
-        /// In which step, if one was chosen.
-        step: Option<u64>,
+        /// In which steps, if some were chosen.
+        steps: Vec<u64>,
         /// Whether the other level has something.
         other_level_has: bool,
     },
@@ -89,10 +90,10 @@ impl fmt::Display for CompareError {
                 base.event_type(),
                 other.event_type()
             ),
-            CompareError::NothingToCompare { which, level, step, other_level_has } => {
+            CompareError::NothingToCompare { which, level, steps, other_level_has } => {
                 write!(formatter, "the {which} input has no {}", level.noun())?;
-                if let Some(step) = step {
-                    write!(formatter, " in step {step}")?;
+                if !steps.is_empty() {
+                    write!(formatter, " in {}", text::step_list(steps))?;
                 }
                 if *other_level_has {
                     let other = if *level == Level::Operator { "kernel" } else { "op" };
@@ -216,6 +217,10 @@ impl ContributionList<'_> {
 pub struct Comparison {
     /// What was compared.
     pub level: Level,
+    /// Steps that were chosen when the base and the other were recorded; an empty list means all.
+    pub recorded_steps: [Vec<u64>; 2],
+    /// Pools that the base and the other know nothing of.
+    pub unseen_pools: [Vec<UnseenPool>; 2],
     /// By device.
     pub devices: Vec<DeviceComparison>,
     /// Names whose memory or number differs, the largest difference first.
@@ -273,7 +278,7 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
             return Err(CompareError::NothingToCompare {
                 which,
                 level: profile.level(),
-                step: profile.step(),
+                steps: profile.step().map_or_else(|| profile.recorded_steps().to_vec(), |step| vec![step]),
                 other_level_has: profile.other_level_has_items(),
             });
         }
@@ -283,6 +288,8 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
     devices.dedup();
     let mut comparison = Comparison {
         level: base.level(),
+        unseen_pools: [base, other].map(|profile| profile.unseen_pools().to_vec()),
+        recorded_steps: [base, other].map(|profile| profile.recorded_steps().to_vec()),
         devices: Vec::new(),
         names: Vec::new(),
         owners: contributions(base.owners(), other.owners()),

@@ -13,6 +13,7 @@ use crate::fluctuation::is_framework_pool;
 use crate::names::{Names, RecordingNames, Site, SiteText};
 use crate::situation::{BlockChange, LiveBlock, Situation};
 use crate::small_map::SmallMap;
+use crate::unseen::{UnseenPool, unseen_pools};
 
 /// Names of operators and kernels, numbered the same for both sides.
 #[derive(Debug, Default)]
@@ -106,11 +107,25 @@ impl Peak {
     }
 }
 
+/// Which events of an input count.
+#[derive(Clone, Copy)]
+pub enum Part<'a> {
+    /// All of them.
+    Everything,
+    /// Those of one step; memory that was in use before it is in use there, too.
+    Step(u64),
+    /// Those that were chosen when each recording was made. As in the files written then, nothing else is known.
+    Chosen(&'a dyn Fn(&Recording) -> TimelineSettings),
+}
+
 /// One side of a comparison.
 #[derive(Debug)]
 pub struct Profile {
     level: Level,
     step: Option<u64>,
+    /// Steps that were chosen when the recordings were made, ascending; empty means all.
+    recorded_steps: Vec<u64>,
+    unseen_pools: Vec<UnseenPool>,
     devices: BTreeMap<Device, DeviceProfile>,
     pools: BTreeMap<Pool, u64>,
     owners: BTreeMap<String, (u64, u64)>,
@@ -127,6 +142,16 @@ impl Profile {
     /// The chosen step.
     pub fn step(&self) -> Option<u64> {
         self.step
+    }
+
+    /// Steps that were chosen when the recordings were made, ascending; empty means all.
+    pub fn recorded_steps(&self) -> &[u64] {
+        &self.recorded_steps
+    }
+
+    /// Pools that the recordings know nothing of.
+    pub fn unseen_pools(&self) -> &[UnseenPool] {
+        &self.unseen_pools
     }
 
     /// Devices with items or memory.
@@ -185,10 +210,15 @@ impl Profile {
 }
 
 /// Makes the profile of all processes of one input.
-pub fn profile(recordings: &[Recording], level: Level, step: Option<u64>, names: &mut SharedNames) -> Profile {
+pub fn profile(recordings: &[Recording], level: Level, part: Part<'_>, names: &mut SharedNames) -> Profile {
     let mut profile = Profile {
         level,
-        step,
+        step: match part {
+            Part::Step(step) => Some(step),
+            Part::Everything | Part::Chosen(_) => None,
+        },
+        recorded_steps: Vec::new(),
+        unseen_pools: Vec::new(),
         devices: BTreeMap::new(),
         pools: BTreeMap::new(),
         owners: BTreeMap::new(),
@@ -197,15 +227,19 @@ pub fn profile(recordings: &[Recording], level: Level, step: Option<u64>, names:
     };
     for recording in recordings {
         let recording_names = RecordingNames::new(recording);
-        let settings = TimelineSettings {
-            process_ended: false,
-            step_source: detect_step_source(recording),
-            ..TimelineSettings::default()
+        let chosen = match part {
+            Part::Chosen(of) => of(recording),
+            Part::Everything | Part::Step(_) => TimelineSettings::default(),
         };
+        let settings = TimelineSettings { process_ended: false, step_source: detect_step_source(recording), ..chosen };
+        profile.recorded_steps.extend(&settings.steps);
         let mut profiler = Profiler::new(recording, &recording_names, names, &mut profile);
-        msmemscope_timeline::run(recording, &settings, &mut profiler, &mut |_, _| {});
+        let summary = msmemscope_timeline::run(recording, &settings, &mut profiler, &mut |_, _| {});
         profiler.finish();
+        profile.unseen_pools.extend(unseen_pools(recording, &summary));
     }
+    profile.recorded_steps.sort_unstable();
+    profile.recorded_steps.dedup();
     profile
 }
 

@@ -9,6 +9,17 @@ const LISTED_ROWS: usize = 15;
 pub fn comparison(comparison: &Comparison) -> String {
     let mut text = String::new();
     let noun = comparison.level.noun();
+    if comparison.recorded_steps.iter().any(|steps| !steps.is_empty()) {
+        let part = |steps: &[u64]| if steps.is_empty() { "all steps".to_owned() } else { super::step_list(steps) };
+        let [base, other] = &comparison.recorded_steps;
+        let heading = format!("Compared: {} of the base, {} of the other, as recorded.", part(base), part(other));
+        super::push_wrapped(&mut text, &heading, "");
+    }
+    for (side, unseen) in ["base", "other"].into_iter().zip(&comparison.unseen_pools) {
+        for unseen in unseen {
+            super::push_wrapped(&mut text, &format!("Note on the {side}: {}", unseen.describe()), "");
+        }
+    }
     if comparison.is_equal() {
         let items: i64 = comparison.devices.iter().map(|device| device.items.base).sum();
         text.push_str(&format!("No differences in {items} {noun}.\n"));

@@ -179,10 +179,9 @@ fn advice(finding: &Finding) -> String {
     text.push_str(&format!("  {doing}.\n"));
     if finding.could_share > 0 {
         let sharing = format!(
-            "{} of {} such {} could then share memory with one of equal size that is allocated meanwhile.",
+            "{} of {} could then share memory with one of equal size that is allocated meanwhile.",
             finding.could_share,
-            finding.count,
-            if finding.count == 1 { "block" } else { "blocks" }
+            super::counted(finding.count, "such block")
         );
         push_wrapped(&mut text, &sharing, "  ");
     }

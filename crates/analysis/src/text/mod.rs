@@ -19,6 +19,16 @@ use crate::names::{SiteText, telling_frames};
 /// Width that reports keep to.
 pub const WIDTH: usize = 80;
 
+/// How leaks are reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    /// With call sites, growth and what to do.
+    #[default]
+    Full,
+    /// Only the lines that earlier versions printed, in their words.
+    Classic,
+}
+
 /// Bytes for people: `1.50 GiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -41,6 +51,17 @@ pub fn signed_bytes(difference: i64) -> String {
         0 => "0 B".to_owned(),
         _ => format!("{sign}{}", bytes(difference.unsigned_abs())),
     }
+}
+
+/// A number with what it counts: `1 block`, `2 blocks`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Steps by their numbers: `step 2`, `steps 2, 9`.
+pub fn step_list(steps: &[u64]) -> String {
+    let numbers: Vec<String> = steps.iter().map(u64::to_string).collect();
+    format!("step{} {}", if steps.len() == 1 { "" } else { "s" }, numbers.join(", "))
 }
 
 /// Bytes in the unit of the leak reports: 1048576 bytes.
@@ -126,7 +147,8 @@ pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool 
         text.push_str(&format!("    {}\n", fit(frame, WIDTH - 4)));
     }
     if all > shown.len() {
-        text.push_str(&format!("    (without {} frame(s), mostly of frameworks; --json has all)\n", all - shown.len()));
+        let hidden = counted((all - shown.len()) as u64, "frame");
+        text.push_str(&format!("    (without {hidden}, mostly of frameworks; --json has all)\n"));
     }
     true
 }

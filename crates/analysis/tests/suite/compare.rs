@@ -1,7 +1,7 @@
 //! Two runs side by side.
 
 use msmemscope_analysis::compare::{
-    CompareError, Comparison, Level, SharedNames, compare, profile, write_csv, write_html,
+    CompareError, Comparison, Level, Part, SharedNames, compare, profile, write_csv, write_html,
 };
 use msmemscope_analysis::text;
 use msmemscope_import::{Imported, open};
@@ -19,8 +19,9 @@ fn compare_steps(
     level: Level,
 ) -> Result<(Comparison, String), CompareError> {
     let mut names = SharedNames::default();
-    let left = profile(&base.0.recordings, level, base.1, &mut names);
-    let right = profile(&other.0.recordings, level, other.1, &mut names);
+    let part = |step: Option<u64>| step.map_or(Part::Everything, Part::Step);
+    let left = profile(&base.0.recordings, level, part(base.1), &mut names);
+    let right = profile(&other.0.recordings, level, part(other.1), &mut names);
     let comparison = compare(&left, &right, &names)?;
     let mut csv = Vec::new();
     write_csv(&comparison, &names, &mut csv).unwrap();
@@ -204,8 +205,8 @@ fn the_page_says_the_same_and_needs_nothing_else() {
     other.begin("<b>&\"new\"").end("<b>&\"new\"");
     let other = other.open();
     let mut names = SharedNames::default();
-    let left = profile(&base.recordings, Level::Operator, None, &mut names);
-    let right = profile(&other.recordings, Level::Operator, None, &mut names);
+    let left = profile(&base.recordings, Level::Operator, Part::Everything, &mut names);
+    let right = profile(&other.recordings, Level::Operator, Part::Everything, &mut names);
     let comparison = compare(&left, &right, &names).unwrap();
     let mut page = Vec::new();
     write_html(&comparison, &names, ["a<b", "other"], &mut page).unwrap();

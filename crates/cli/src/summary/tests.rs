@@ -40,7 +40,18 @@ fn report(process_id: u32, command: &str, pools: Vec<PoolSummary>, records: u64)
     let command = command.to_owned();
     let findings = String::new();
     let (files, notes) = (vec![file], vec![]);
-    ProcessReport { directory, command, summary, completeness, files, notes, findings, has_alarm: false }
+    ProcessReport {
+        directory,
+        command,
+        summary,
+        completeness,
+        files,
+        notes,
+        findings,
+        classic_findings: String::new(),
+        has_alarm: false,
+        answers_questions: false,
+    }
 }
 
 fn assert_golden(name: &str, text: &str) {
@@ -72,7 +83,7 @@ fn one_process_is_shown_with_its_pools() {
     );
     process.completeness.losses = vec![(LossReason::DiskFull, 1500)];
     process.summary.unknown_frees = vec![(Pool::Hal, 3)];
-    let text = render(&[process]);
+    let text = render(&[process], "msmemscope");
     assert_fits(&text);
     assert_golden("summary-one.txt", &text);
 }
@@ -102,7 +113,7 @@ fn many_processes_are_shown_as_a_table_with_totals() {
             report(1000 + u32::from(rank), &command, vec![pool(Pool::Hal, device, 1 << 30, 100)], 5000)
         })
         .collect();
-    let text = render(&processes);
+    let text = render(&processes, "msmemscope");
     assert_fits(&text);
     assert_golden("summary-many.txt", &text);
 }
@@ -117,7 +128,7 @@ fn the_largest_numbers_and_names_fit() {
         .collect();
     let command = "训练 \"a b\"\nsecond line ".repeat(40);
     let one = report(4_194_304, &command, all.clone(), u64::MAX / 2);
-    assert_fits(&render(std::slice::from_ref(&one)));
+    assert_fits(&render(std::slice::from_ref(&one), "msmemscope"));
     let gaps: Vec<PoolSummary> = (0..32).step_by(2).map(|n| pool(Pool::Hal, Device::Npu(n), 1, 1)).collect();
     let many = [one.clone(), one.clone(), report(1, "", vec![], 0), report(2, &command, gaps, 1)];
     let many = many.map(|mut process| {
@@ -125,7 +136,7 @@ fn the_largest_numbers_and_names_fit() {
         process.summary.pools.iter_mut().for_each(|pool| (pool.allocations, pool.frees) = (1 << 60, 1));
         process
     });
-    assert_fits(&render(&many));
+    assert_fits(&render(&many, "msmemscope"));
 }
 
 #[test]

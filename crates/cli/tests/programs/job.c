@@ -10,6 +10,7 @@
  *   forever          loop without end
  *   pool:BYTES       a block of the PyTorch pool, told through mstx
  *   poolfree         frees the latest block of the pool
+ *   pooldrop         frees the oldest one
  *   mark:TEXT        mstxMarkA
  *   step, endstep    begin and end of a step
  *   say:TEXT         a line on standard output, flushed
@@ -43,6 +44,7 @@ static void *blocks[MOST_BLOCKS];
 static int block_count;
 static char pool_memory[MOST_BLOCKS];
 static int pool_count;
+static int pool_dropped;
 static uint64_t pool_reserved;
 static mstxDomainHandle_t pool_domain;
 static int device;
@@ -177,6 +179,8 @@ static void perform(const char *word, char **rest)
         int64_t size = atoll(value);
         pool_reserved += (uint64_t)size;
         tell_pool(&pool_memory[pool_count++], size);
+    } else if (is(word, "pooldrop", &value)) {
+        tell_pool(&pool_memory[pool_dropped++], 0);
     } else if (is(word, "poolfree", &value)) {
         tell_pool(&pool_memory[--pool_count], 0);
     } else if (is(word, "mark", &value)) {

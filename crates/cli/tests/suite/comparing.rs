@@ -1,9 +1,17 @@
 //! `compare` through the real program: what it writes, and what it refuses.
 
-use std::path::PathBuf;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::support::{Bench, assert_success, run, stderr, stdout};
+use msmemscope_config::{Settings, Variant};
+use msmemscope_event::{
+    BlockProperties, Device, Fact, Framework, Pool, ProcessInfoKey, RecordingState, StackId, StringId,
+};
+use msmemscope_trace::writer::{ProcessIdentity, TraceFile};
+
+use crate::support::{Bench, Recorded, assert_success, run, stderr, stdout};
 
 fn fixture(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures").join(name);
@@ -78,6 +86,100 @@ fn the_older_spelling_takes_the_same_options() {
     assert_eq!(newer["comparison"], older["comparison"]);
     let page = |summary: &serde_json::Value| std::fs::read_to_string(summary["page"].as_str().expect("a page"));
     assert_eq!(page(&newer).expect("there"), page(&older).expect("there"));
+}
+
+/// A recording of nine steps, the last of which allocates twice as much, made with `--steps`; and its csv file.
+fn recorded_with_steps(bench: &Bench, name: &str, steps: &[u32]) -> (PathBuf, PathBuf) {
+    let directory = bench.path(name);
+    std::fs::create_dir(&directory).expect("a directory");
+    let path = CString::new(directory.join("recording.trace").into_os_string().into_vec()).expect("a path");
+    let identity =
+        ProcessIdentity { process_id: 7, parent_process_id: 1, run_id: 1, wall_offset_ns: 0, monotonic_ns: 0 };
+    let file = TraceFile::create(path, &identity, 1 << 30).expect("a trace");
+    let mut chunk = file.allocate_chunk(7, 0).expect("a chunk");
+    let mut time = 0;
+    let mut record = |fact: Fact<'_>| {
+        time += 10;
+        assert!(chunk.append(time, StackId::NONE, StackId::NONE, &fact));
+    };
+    let settings = Settings { steps: steps.to_vec(), ..Settings::defaults(Variant::Msmemscope) };
+    let settings = msmemscope_config::Recording {
+        settings: Settings { output: bench.output(), ..settings },
+        run_id: 1,
+        wall_clock_offset_ns: 0,
+        is_supervised: true,
+        finisher: None,
+        python_package: None,
+    };
+    record(Fact::ProcessInfo { key: ProcessInfoKey::Settings, text: settings.to_environment().as_bytes() });
+    record(Fact::Recording { state: RecordingState::On });
+    let (device, framework) = (Device::Npu(0), Framework::Aten);
+    let properties = BlockProperties::framework(Pool::PytorchCaching, device);
+    for (id, name) in [(StringId(1), "aten.add"), (StringId(2), "aten.mul")] {
+        record(Fact::DefineString { id, text: name.as_bytes() });
+    }
+    // Alive in every step, and of no file that has one of them only.
+    record(Fact::Allocation { properties, address: 0x100_0000, size_bytes: 1 << 20 });
+    for step in 1..=9u64 {
+        record(Fact::RangeBegin { domain: StringId::NONE, device, range_id: step, message: b"step start" });
+        for name in [StringId(1), StringId(2)] {
+            let address = 0x1_0000_0000 * step + u64::from(name.0) * 0x1000_0000;
+            record(Fact::OperatorBegin { framework, device, name, detail: StringId::NONE });
+            let size_bytes = if step == 9 { 8192 } else { 4096 };
+            record(Fact::Allocation { properties, address, size_bytes });
+            record(Fact::OperatorEnd { framework, device, name, detail: StringId::NONE });
+            if step > 1 {
+                record(Fact::Free { properties, address: address - 0x1_0000_0000 });
+            }
+        }
+        record(Fact::RangeEnd { domain: StringId::NONE, device, range_id: step });
+    }
+    file.seal_chunk(chunk);
+    file.close(time + 10);
+    let mut finish = bench.msmemscope(["finish"]);
+    finish.arg(&directory);
+    assert_success(&run(finish));
+    let csv = Recorded(directory.clone()).tables("csv").remove("0").expect("a csv file");
+    (directory, csv)
+}
+
+#[test]
+fn recordings_of_chosen_steps_are_compared_as_their_files_are() {
+    let bench = Bench::new();
+    let (second, second_csv) = recorded_with_steps(&bench, "step2", &[2]);
+    let (ninth, ninth_csv) = recorded_with_steps(&bench, "step9", &[9]);
+    let summary = |arguments: &[&str]| -> serde_json::Value {
+        let output = format!("--output={}", bench.output().display());
+        let result = run(bench.msmemscope([arguments, &["--json", &output]].concat()));
+        assert_success(&result);
+        let mut summary: serde_json::Value = serde_json::from_str(&stdout(&result)).expect("JSON");
+        // Files name owners only with --analysis=decompose.
+        summary["comparison"]["owners"].take();
+        summary["comparison"].take()
+    };
+    let text = |path: &Path| path.display().to_string();
+    let mut by_files = summary(&["compare", &text(&second_csv), &text(&ninth_csv)]);
+    assert_eq!(by_files["devices"][0]["peak_bytes"], serde_json::json!({ "base": 8192, "other": 16384 }));
+    assert_eq!(by_files["devices"][0]["items"], serde_json::json!({ "base": 2, "other": 2 }));
+    // Files hold nothing else, so they need not say which steps they are of.
+    by_files["recorded_steps"] = serde_json::json!([[2], [9]]);
+    let traces = [second.join("recording.trace"), ninth.join("recording.trace")].map(|path| text(&path));
+    let inputs = format!("--input={},{}", text(&second), text(&ninth));
+    for arguments in [&["compare", "step2", "step9"][..], &["compare", &traces[0], &traces[1]], &["--compare", &inputs]]
+    {
+        assert_eq!(summary(arguments), by_files, "{arguments:?}");
+    }
+    let shown = compare(&bench, &["step2", "step9"]);
+    let heading = "Compared: step 2 of the base, step 9 of the other, as recorded.\n";
+    assert!(stdout(&shown).starts_with(heading), "{}", stdout(&shown));
+    // Who names steps means those, whatever was chosen for the files.
+    let named = summary(&["compare", "--steps=2,9", "step2"]);
+    assert_eq!(named["devices"][0]["items"], serde_json::json!({ "base": 2, "other": 2 }));
+    assert_eq!(named["recorded_steps"], serde_json::json!([[], []]));
+    let (never, _) = recorded_with_steps(&bench, "never", &[2, 99]);
+    assert!(
+        stdout(&compare(&bench, &["step2", &text(&never)])).starts_with("Compared: step 2 of the base, steps 2, 99")
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use msmemscope_config::{
     AnalysisSet, CallStacks, CollectMode, DataFormats, DeviceSelection, EventSelection, EventSet, HandoverError,
-    LevelSet, LogLevel, Recording, Settings, Variant, Watch, WatchTarget,
+    LevelSet, LogLevel, Recording, ReportStyle, Settings, Variant, Watch, WatchTarget,
 };
 use proptest::prelude::*;
 
@@ -47,6 +47,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             devices: DeviceSelection { all_npus: devices.0, npu_slots: devices.1, cpu: devices.2 },
             analysis: AnalysisSet::from_bits(sets.3),
             oom_block_count: values.1,
+            report: [ReportStyle::Full, ReportStyle::Classic][choices.1],
             watch: values.2,
             data_formats: DataFormats { csv: choices.3, db: choices.4 },
             output: values.3,

@@ -1,7 +1,8 @@
 //! Every option with good and bad values.
 
 use msmemscope_config::{
-    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, Settings, UsageError, Variant,
+    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, ReportStyle, Settings, UsageError, Variant,
+    apply_python_config,
 };
 
 use crate::run_with;
@@ -197,6 +198,20 @@ fn output() {
     let longest = "内".repeat(4096);
     assert_run(&["--output", &longest], |settings| settings.output = longest.clone().into());
     assert_refused("--output", &[&"x".repeat(4097)]);
+}
+
+#[test]
+fn report() {
+    assert_run(&["--report=classic"], |settings| settings.report = ReportStyle::Classic);
+    assert_run(&["--report=full"], |settings| settings.report = ReportStyle::Full);
+    assert_eq!(Settings::defaults(Variant::Msmemscope).report, ReportStyle::Full);
+    assert_eq!(Settings::defaults(Variant::Msleaks).report, ReportStyle::Classic);
+    assert!(run_with(&["--report=short"]).is_err());
+    let change = apply_python_config(&[("report", "classic")]).expect("a key");
+    let (settings, _) = change.apply_in_python(&Settings::defaults(Variant::Msmemscope), None, true);
+    assert_eq!(settings.report, ReportStyle::Classic);
+    let (later, _) = apply_python_config(&[]).expect("no keys").apply_in_python(&settings, None, true);
+    assert_eq!(later.report, ReportStyle::Classic, "it holds for the whole process");
 }
 
 #[test]

@@ -1,0 +1,28 @@
+//! The report of a process as a file beside its recording: what was shown on the terminal is gone with it.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use msmemscope_output::files::PendingFile;
+
+use crate::summary::{ProcessReport, render_process};
+
+/// Name inside the directory of a process.
+const REPORT_NAME: &str = "report.txt";
+
+/// Writes the report, replacing an older one; a note of the process says if that is not possible.
+pub fn write(process: &mut ProcessReport) {
+    let mut text = render_process(process);
+    if !process.classic_findings.is_empty() && process.findings.trim() != process.classic_findings {
+        text.push_str(&format!("\nIn the words of earlier versions:\n\n{}\n", process.classic_findings));
+    }
+    if let Err(error) = replace(&process.directory, text.as_bytes()) {
+        process.notes.push(format!("cannot write {REPORT_NAME}: {error}"));
+    }
+}
+
+fn replace(directory: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (pending, mut file) = PendingFile::create(directory, REPORT_NAME)?;
+    file.write_all(bytes)?;
+    pending.commit_replacing(&directory.join(REPORT_NAME))
+}
