@@ -15,16 +15,17 @@ PYTHON_SOURCES := python tests bench examples standin scripts/terminal-picture
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-hazards test-versions \
-	torch-venv lint bench test-aarch64 wheel python test-python test-wheel
+	torch-venv lint bench test-aarch64 wheel python test-python test-wheel test-browser
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
 	@echo "make demo          record a small leaking job on the stand-in device and show what is found"
 	@echo "make demo-torch    the same with torch_npu: train a small transformer that keeps too much"
-	@echo "make test          test-fast, test-wheel and test-torch"
+	@echo "make test          test-fast, test-wheel, test-torch and test-browser"
 	@echo "make test-fast     formatting, lints, tests of Rust, C and the Python package, instructions per event"
 	@echo "make test-hazards  only what programs do to break a recording, or a recording to break them; part of test-fast"
 	@echo "make test-torch    the real torch_npu on the stand-in device"
+	@echo "make test-browser  the viewer in Chromium, on recordings of the examples"
 	@echo "make test-versions Python stacks with every CPython that can be had, other releases of torch_npu"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
 	@echo "make test-python   the Python package, without any framework"
@@ -64,7 +65,7 @@ demo-torch: python standin torch-venv
 	@scripts/demo-torch $(TORCH_VENV)/bin/python
 
 # The wheels first: where there is no room for them, nothing else is begun.
-test: torch-venv test-fast test-wheel test-torch
+test: torch-venv test-fast test-wheel test-torch test-browser
 
 # The tests run the release libraries inside C programs, on the stand-in device.
 test-fast: lint build standin test-python
@@ -106,6 +107,10 @@ test-python: python standin $(VENV)/ready
 
 test-wheel: wheel standin
 	scripts/test-wheel
+
+# The front end by itself, then every view in a real browser; left out, in one line, without Node or Chromium.
+test-browser: python standin
+	TORCH_VENV=$(TORCH_VENV) scripts/test-browser
 
 test-standin: standin
 	$(CARGO) test -p standin-support -p standin-truth -p standin-hal -p standin-compute -p standin-testing

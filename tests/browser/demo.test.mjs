@@ -1,0 +1,331 @@
+// The viewer on the job of `make demo`: every view, and its numbers against those of `msmemscope analyze --json`.
+import assert from "node:assert/strict";
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import * as support from "./support.mjs";
+
+const { show, settled } = support;
+
+describe("the job of make demo", { timeout: 600_000 }, () => {
+  let demo, viewer, browser, page, units, analysis, pta;
+
+  before(async () => {
+    demo = support.recordDemo("demo");
+    [analysis] = support.analyze(demo);
+    pta = analysis.owners.pools.find((pool) => pool.pool === "PTA");
+    units = await support.loadUnits();
+    viewer = await support.startViewer(demo);
+    browser = await support.openBrowser();
+    page = browser.page;
+  });
+  after(async () => {
+    await browser?.close();
+    await viewer?.stop();
+  });
+  afterEach(() => assert.deepEqual(browser.complaints.splice(0), []));
+
+  const figure = (name) => page.textContent(`[data-figure="${name}"]`);
+  const leak = () => analysis.leaks.leaks[0];
+
+  test("the overview names the leak with its line, as text", async () => {
+    await show(page, viewer.url, "");
+    const sentence = await page.textContent('.finding[data-kind="leak"]');
+    assert.ok(sentence.includes(support.reportBytes(leak().bytes)), sentence);
+    assert.match(sentence, /examples\/leaky_training\.c:\d+/);
+    assert.ok((await page.textContent(".card")).includes(units.bytes(pta.peak_bytes)));
+    assert.equal(await page.getAttribute(".findings > li:first-child", "data-kind"), "leak", "the worst comes first");
+    assert.ok((await support.colours(page, ".card canvas")) > 1, "the curve is drawn");
+  });
+
+  test("a first-time user finds the planted leak in three clicks", async () => {
+    await show(page, viewer.url, "");
+    let clicks = 0;
+    const click = async (selector) => {
+      await page.click(selector);
+      await settled(page);
+      clicks += 1;
+    };
+    await click('.finding[data-kind="leak"] a.button');
+    if (!(await page.textContent("main")).includes("remember_loss")) await click("tbody tr.action");
+    const evidence = await page.textContent("main");
+    assert.ok(evidence.includes("remember_loss"), "the function that keeps the memory");
+    const lines = readFileSync(join(support.root, "examples/leaky_training.c"), "utf8").split("\n");
+    const places = await page.$$eval(".frames .file", (found) => found.map((place) => place.textContent));
+    const shown = places.flatMap((place) => /leaky_training\.c:(\d+)$/.exec(place)?.[1] ?? []).map((number) => lines[number - 1]);
+    assert.ok(shown.some((line) => line.includes("pool_allocate(")), "the line that asks for the memory");
+    assert.ok(clicks <= 3);
+  });
+
+  test("the timeline shows the peak and what holds it", async () => {
+    await show(page, viewer.url, "view=timeline");
+    assert.ok((await figure("cursor")).includes(units.bytes(pta.peak_bytes)));
+    const rows = await page.$$eval("aside tbody tr", (found) => found.map((row) => [...row.cells].map((cell) => cell.textContent)));
+    for (const { owner, bytes } of pta.at_peak) assert.deepEqual(rows.find((row) => row[0] === owner)?.[1], units.bytes(bytes), owner);
+    assert.ok((await support.colours(page, "main canvas")) > 5);
+    await page.mouse.move(700, 300);
+    await page.waitForSelector(".tooltip");
+  });
+
+  test("keys move and zoom, the address follows, and back goes back", async () => {
+    await show(page, viewer.url, "view=timeline");
+    const window_ = () => new URL(page.url()).hash;
+    await page.keyboard.press("w");
+    await settled(page);
+    const zoomed = new URLSearchParams(window_().slice(1));
+    assert.ok(Number(zoomed.get("t1")) > Number(zoomed.get("t0")));
+    await page.keyboard.press("a");
+    await settled(page);
+    assert.ok(Number(new URLSearchParams(window_().slice(1)).get("t0")) < Number(zoomed.get("t0")));
+    await page.keyboard.press("r");
+    await settled(page);
+    assert.ok(!window_().includes("t0="));
+    await page.keyboard.press("?");
+    await page.waitForSelector("[role=dialog]");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("[role=dialog]", { state: "detached" });
+    await page.keyboard.press("/");
+    assert.equal(await page.evaluate(() => document.activeElement.type), "search");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("5");
+    await page.waitForSelector('[data-view="owners"]');
+    await page.goBack();
+    await page.waitForSelector('[data-view="timeline"]');
+    await settled(page);
+  });
+
+  test("wheel and drag zoom and move; a click sets the cursor of every view", async () => {
+    await show(page, viewer.url, "view=timeline");
+    const box = await page.locator("main canvas").first().boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + 150);
+    await page.mouse.wheel(0, -400);
+    await page.waitForFunction(() => location.hash.includes("t0="));
+    const before_ = new URLSearchParams(new URL(page.url()).hash.slice(1));
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width / 2 + 120, box.y + 150, { steps: 4 });
+    await page.mouse.up();
+    const after_ = new URLSearchParams(new URL(page.url()).hash.slice(1));
+    assert.ok(Number(after_.get("t0")) < Number(before_.get("t0")), "dragged to the right shows what was before");
+    await page.mouse.click(box.x + box.width / 2, box.y + 150);
+    await page.waitForFunction(() => /[#&]t=/.test(location.hash));
+    const cursor = new URLSearchParams(new URL(page.url()).hash.slice(1)).get("t");
+    await page.keyboard.press("5");
+    await page.waitForSelector('[data-view="owners"]');
+    assert.equal(new URLSearchParams(new URL(page.url()).hash.slice(1)).get("t"), cursor);
+    await settled(page);
+  });
+
+  test("a copied address reproduces the view", async () => {
+    const hash = `view=flame&kind=leaked&search=remember&pool=PTA&device=0`;
+    await show(page, viewer.url, hash);
+    const first = await page.textContent("main");
+    const address = page.url();
+    await page.goto("about:blank");
+    await page.goto(address);
+    await settled(page);
+    assert.equal(await page.textContent("main"), first);
+    assert.equal(await page.inputValue("input[type=search]"), "remember");
+  });
+
+  test("flame graphs have the memory of the analyses", async () => {
+    await show(page, viewer.url, "view=flame&kind=peak");
+    assert.equal(await figure("total"), units.bytes(pta.peak_bytes));
+    assert.ok((await support.colours(page, "main canvas")) > 3);
+    await show(page, viewer.url, "view=flame&kind=leaked");
+    assert.equal(await figure("total"), units.bytes(leak().bytes));
+    assert.ok((await page.textContent("main")).includes("remember_loss"));
+    await show(page, viewer.url, "view=flame&kind=leaked&invert=1");
+    assert.equal(await figure("total"), units.bytes(leak().bytes));
+    const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
+    await show(page, viewer.url, "view=steps");
+    await page.click("text=Compare first and last");
+    await settled(page);
+    const change = ends.at(-1).used_bytes - ends[0].used_bytes;
+    assert.equal(await figure("total"), units.bytesChange(change));
+  });
+
+  test("owners are those of the peak", async () => {
+    await show(page, viewer.url, "view=owners");
+    assert.equal(await figure("total"), units.bytes(pta.peak_bytes));
+    for (const { owner, bytes } of pta.at_peak) {
+      const cells = await page.$$eval(`tr[data-owner="${owner}"] td`, (found) => found.map((cell) => cell.textContent));
+      assert.equal(cells[1], units.bytes(bytes), owner);
+    }
+    assert.ok((await support.colours(page, "main canvas")) > 1);
+  });
+
+  test("steps grow as the analysis says", async () => {
+    await show(page, viewer.url, "view=steps");
+    const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
+    const rows = await page.$$eval("tbody tr", (found) => found.map((row) => [...row.cells].map((cell) => cell.textContent)));
+    assert.equal(rows.length, ends.length);
+    ends.forEach((end, index) => {
+      assert.equal(rows[index][0], String(end.step));
+      assert.equal(rows[index][3], units.bytes(end.used_bytes), `step ${end.step}`);
+    });
+    assert.ok(rows.at(-1)[6].includes("leaky_training.c"), "what grew");
+  });
+
+  test("blocks are drawn, chosen and explained", async () => {
+    await show(page, viewer.url, "view=table&table=blocks&alive=leaked");
+    const rows = page.locator("tbody tr");
+    assert.equal(await rows.count(), leak().count);
+    assert.ok((await figure("total")).includes(units.bytes(leak().bytes)));
+    await rows.first().click();
+    await page.waitForSelector("aside .facts");
+    await settled(page);
+    const life = await page.textContent("aside");
+    assert.ok(life.includes("remember_loss") && life.includes(units.bytes(leak().bytes / leak().count)), life);
+    await page.click("text=Show in the map");
+    await page.waitForSelector('[data-view="blocks"]');
+    await settled(page);
+    assert.ok((await support.colours(page, "main canvas")) > 2);
+  });
+
+  test("sources are shown where the files are", async () => {
+    await show(page, viewer.url, "view=flame&kind=leaked");
+    await page.locator(".frames button.link", { hasText: "leaky_training.c" }).first().click();
+    const code = await page.textContent(".code .here");
+    const number = Number(/^\d+/.exec(code)[0]);
+    const lines = readFileSync(join(support.root, "examples/leaky_training.c"), "utf8").split("\n");
+    assert.equal(code.slice(String(number).length), lines[number - 1]);
+  });
+
+  test("the pool at the peak", async () => {
+    await show(page, viewer.url, "view=pool");
+    assert.ok((await figure("in_use")).includes(units.bytes(pta.peak_bytes)));
+    const pool = analysis.fragmentation.pools.find((candidate) => candidate.pool === "PTA");
+    assert.ok((await figure("reserved")).includes(units.bytes(pool.at_peak_used.reserved_bytes)));
+    await show(page, viewer.url, `view=pool&t=99999999999999`);
+    assert.ok((await figure("in_use")).includes(units.bytes(pool.at_end.used_bytes)));
+    assert.ok((await figure("pool_largest_gap")).includes(units.bytes(pool.at_end.gaps.largest_gap_bytes)));
+  });
+
+  test("tables page, sort, filter and become csv", async () => {
+    await show(page, viewer.url, "view=table&table=blocks");
+    assert.match(await figure("total"), /of 110 /);
+    await page.click("th button:has-text('Size')");
+    await settled(page);
+    const sizes = await page.$$eval("tbody tr td:nth-child(3)", (cells) => cells.map((cell) => Number(cell.title.replace(" B", ""))));
+    assert.deepEqual(sizes, [...sizes].sort((left, right) => right - left));
+    await page.click("text=Next");
+    await settled(page);
+    assert.match(await figure("total"), /^101–110/);
+    await page.fill("input[type=search]", "pool_ALLOCATE");
+    await page.waitForFunction(() => location.hash.includes("pool_ALLOCATE"));
+    await settled(page);
+    const total = await figure("total");
+    await page.click("text=Copy as csv");
+    await page.waitForSelector("text=Copied");
+    const csv = (await page.evaluate(() => navigator.clipboard.readText())).trim().split("\n");
+    assert.ok(total.includes(`of ${csv.length - 1}`), `${total}, ${csv.length} lines`);
+    await show(page, viewer.url, "view=table&table=events");
+    assert.ok((await figure("total")).endsWith(`of ${units.count(analysis.summary.events)}`));
+  });
+
+  test("views without anything to show say why", async () => {
+    await show(page, viewer.url, "view=calls");
+    assert.match(await page.textContent("main"), /No Python trace was recorded/);
+    await show(page, viewer.url, "view=watch");
+    assert.match(await page.textContent("main"), /Nothing was watched/);
+    await show(page, viewer.url, "view=timeline&text=nothing%20has%20this%20name");
+    assert.match(await page.textContent("aside"), /Nothing matches the filter/);
+  });
+
+  test("Chinese and dark, and both again after a reload", async () => {
+    await show(page, viewer.url, "");
+    await page.click("text=中文");
+    await page.click("text=深色");
+    await page.reload();
+    await settled(page);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+    const words = await page.textContent("body");
+    assert.ok(words.includes("泄漏") && words.includes("时间线"));
+    await page.click("text=English");
+    await page.click("text=Light");
+  });
+
+  test("a report that carries its data shows the same without a server", async () => {
+    await show(page, viewer.url, "");
+    const answers = await page.evaluate(async () => {
+      const questions = ["session", "findings", "curve?by=none&device=0&pool=PTA&r=0", "curve?by=owner&device=0&pool=PTA&r=0", "owners?device=0&pool=PTA&r=0", "flame?device=0&invert=0&kind=peak&pool=PTA&r=0", "holds?by=owner&device=0&pool=PTA&r=0"];
+      return Object.fromEntries(await Promise.all(questions.map(async (question) => [question, await (await fetch(`api/${question}`)).json()])));
+    });
+    const bundle = await support.bundle();
+    const data = JSON.stringify({ version: 1, answers }).replaceAll("<", "\\u003c");
+    const html = readFileSync(join(bundle, "index.html"), "utf8")
+      .replace('<link rel="stylesheet" href="app.css">', () => `<style>${readFileSync(join(bundle, "app.css"), "utf8")}</style>`)
+      .replace(/<script src="app.js"[^>]*><\/script>/, () => `<script type="application/json" id="msmemscope-data">${data}</script><script>${readFileSync(join(bundle, "app.js"), "utf8")}</script>`);
+    const report = join(support.scratch, "report.html");
+    writeFileSync(report, html);
+    await show(page, `file://${report}`, "");
+    assert.match(await page.textContent('.finding[data-kind="leak"]'), /leaky_training\.c:\d+/);
+    const views = await page.$$eval("nav.rail a", (links) => links.map((link) => link.textContent.replace(/^[0-9·]/, "")));
+    assert.deepEqual(views, ["Overview", "Timeline", "Flame graphs", "Owners"]);
+    for (const view of ["timeline", "flame", "owners"]) {
+      await show(page, `file://${report}`, `view=${view}`);
+      assert.ok((await page.textContent("main")).includes(units.bytes(pta.peak_bytes)), view);
+      assert.ok((await support.colours(page, "main canvas")) > 1, view);
+    }
+  });
+
+  test("while a recording is read the page says so, and refines itself", async () => {
+    let asked = 0;
+    await page.route("**/api/session", async (route) => {
+      const response = await route.fetch();
+      const session = await response.json();
+      asked += 1;
+      if (asked < 4) {
+        Object.assign(session, { complete: false });
+        Object.assign(session.recordings[0], { state: "reading", fraction: 0.25 * asked });
+      }
+      await route.fulfill({ response, json: session });
+    });
+    await page.goto("about:blank");
+    await page.goto(`${viewer.url}#view=timeline`);
+    await page.waitForSelector(".notice:has-text('Reading the recording')");
+    await page.waitForSelector("[role=progressbar]");
+    await settled(page);
+    assert.ok(asked >= 4);
+    assert.equal(await page.locator(".notice").count(), 0);
+    await page.unroute("**/api/session");
+  });
+
+  test("a server that is gone is named, with what to do", async () => {
+    await page.route("**/api/session", (route) => route.abort());
+    await page.goto("about:blank");
+    await page.goto(`${viewer.url}#view=timeline`);
+    await page.waitForSelector("text=does not answer any more");
+    await page.unroute("**/api/session");
+    await settled(page);
+    browser.complaints.splice(0);
+  });
+});
+
+describe("several recordings", { timeout: 600_000 }, () => {
+  let viewer, browser;
+  before(async () => {
+    const outputs = [support.recordDemo("rank0"), support.recordDemo("rank1")];
+    viewer = await support.startViewer(...outputs);
+    browser = await support.openBrowser({ locale: "zh-CN", colorScheme: "dark" });
+  });
+  after(async () => {
+    await browser?.close();
+    await viewer?.stop();
+  });
+
+  test("ranks are beside each other, and differences of runs are drawn", async () => {
+    const { page } = browser;
+    const units = await support.loadUnits();
+    await show(page, viewer.url, "view=ranks");
+    const rows = await page.$$eval("tbody tr", (found) => found.map((row) => row.textContent));
+    assert.equal(rows.filter((row) => row.includes(units.bytes(61 * 1024 * 1024))).length, 2, rows.join("\n"));
+    assert.ok((await page.textContent("nav.rail")).includes("各卡"), "the browser's language counts at first");
+    await page.locator("tbody tr").nth(1).click();
+    await page.waitForSelector('[data-view="timeline"]');
+    assert.match(page.url(), /r=1/);
+    await show(page, viewer.url, "view=flame&kind=difference&r2=1");
+    await settled(page);
+    assert.deepEqual(browser.complaints, []);
+  });
+});

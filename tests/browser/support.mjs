@@ -1,0 +1,182 @@
+// What the tests of the viewer share: recordings made on the stand-in device, the server, and a browser that remembers every
+// complaint of the page.
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
+const web = join(root, "crates/viewer/web");
+const require = createRequire(join(web, "package.json"));
+/** The program under test: the one built here, unless another is named. */
+const program = process.env.MSMEMSCOPE ?? join(root, "target/release/msmemscope");
+const standin = join(root, "target/standin");
+/** The machine may be busy: nothing here is about speed. */
+export const PATIENCE_MS = 60_000;
+
+const BROWSER = "/usr/bin/chromium";
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+/** A directory for this run, removed at its end. */
+export const scratch = mkdtempSync(join(tmpdir(), "viewer-"));
+process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
+
+function run(command, arguments_, options = {}) {
+  const result = spawnSync(command, arguments_, { encoding: "utf8", maxBuffer: 1 << 28, ...options });
+  if (result.error) throw result.error;
+  if (result.status !== 0) throw new Error(`${command} ${arguments_.join(" ")}: ${result.status}\n${result.stdout}\n${result.stderr}`);
+  return result.stdout;
+}
+
+/** The job of `make demo`: a training loop in C that leaks 3 MiB with every step. */
+export function recordDemo(name) {
+  const output = join(scratch, name);
+  const binary = join(scratch, "leaky_training");
+  if (!existsSync(binary)) {
+    run("gcc", [
+      "-O1", "-g", `-I${standin}/include`, join(root, "examples/leaky_training.c"), `-L${standin}/lib64`,
+      "-lascendcl", "-lms_tools_ext", "-o", binary,
+    ]);
+  }
+  const environment = { ...process.env, LD_LIBRARY_PATH: join(standin, "lib64"), ASCEND_HOME_PATH: standin };
+  run(program, ["--call-stack=c:8", "--data-format=csv,db", `--output=${output}`, "--", binary], { env: environment });
+  return output;
+}
+
+/** The Python with torch_npu, or null where there is none. */
+export function torchPython() {
+  const python = join(root, process.env.TORCH_VENV ?? "target/torch-venv", "bin/python");
+  const absolute = process.env.TORCH_VENV?.startsWith("/") ? join(process.env.TORCH_VENV, "bin/python") : python;
+  return existsSync(absolute) ? absolute : null;
+}
+
+/** every_view.py on the real torch_npu. */
+export function recordTorch(name) {
+  const output = join(scratch, name);
+  const options = [
+    `--output=${output}`, "--call-stack=c:10,python:10", "--events=alloc,free,access,launch",
+    "--analysis=leaks,decompose,inefficient,oom",
+  ];
+  const environment = { ...process.env, PYTHONPATH: join(root, "python"), TORCH_CPP_LOG_LEVEL: "FATAL", ASCEND_LAUNCH_BLOCKING: "1" };
+  run(program, ["standin", "--", program, ...options, "--", torchPython(), join(root, "tests/browser/every_view.py")], { env: environment });
+  return output;
+}
+
+/** The csv file that a recording was written to. */
+export function csvOf(output) {
+  const [recording] = readdirSync(output).filter((name) => name.startsWith("msmemscope_"));
+  const dump = join(output, recording, "device_0/dump");
+  return join(dump, readdirSync(dump).find((name) => name.startsWith("memscope_dump_") && name.endsWith(".csv")));
+}
+
+export function analyze(path) {
+  return JSON.parse(run(program, ["analyze", "--json", path])).processes;
+}
+
+/** Starts the server; resolves with its address and what stops it. */
+export function startViewer(...paths) {
+  return new Promise((done, fail) => {
+    const server = spawn(program, ["view", "--no-browser", "--port=0", ...paths], { stdio: ["ignore", "pipe", "pipe"] });
+    let said = "";
+    const timer = setTimeout(() => fail(new Error(`no address from the server: ${said}`)), PATIENCE_MS);
+    server.stderr.on("data", (data) => (said += data));
+    server.stdout.on("data", (data) => {
+      said += data;
+      const match = /(http:\/\/127\.0\.0\.1:\d+\/\S+)\s/.exec(said);
+      if (!match) return;
+      clearTimeout(timer);
+      const stop = () =>
+        new Promise((stopped) => {
+          if (server.exitCode !== null || server.signalCode !== null) return stopped();
+          server.once("exit", () => stopped());
+          server.kill("SIGINT");
+        });
+      done({ url: match[1].replace(/#.*$/, ""), stop });
+    });
+    server.on("exit", (code) => fail(new Error(`the server ended with ${code}: ${said}`)));
+  });
+}
+
+/** A browser without any history; `complaints` collects console errors, exceptions, failed requests and dialogs. */
+export async function openBrowser({ locale = "en-US", colorScheme = "light" } = {}) {
+  const { chromium } = require("playwright-core");
+  const profile = join(scratch, `profile-${Math.random().toString(36).slice(2)}`);
+  mkdirSync(profile);
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath: BROWSER,
+    headless: true,
+    args: FLAGS,
+    locale,
+    colorScheme,
+    viewport: { width: 1440, height: 900 },
+  });
+  await context.grantPermissions(["clipboard-read", "clipboard-write"]);
+  context.setDefaultTimeout(PATIENCE_MS);
+  const page = await context.newPage();
+  const complaints = [];
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("dialog", (dialog) => {
+    complaints.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  page.on("request", (request) => {
+    if (!/^(http:\/\/127\.0\.0\.1:|file:|data:|blob:)/.test(request.url())) complaints.push(`asked ${request.url()}`);
+  });
+  return { page, complaints, close: () => context.close() };
+}
+
+/** Opens a view and waits until nothing in it is loading any more. */
+export async function show(page, url, hash) {
+  await page.goto("about:blank");
+  await page.goto(`${url}#${hash}`);
+  await settled(page);
+}
+
+export async function settled(page) {
+  await page.waitForSelector("[data-view]");
+  await page.waitForFunction(() => !document.querySelector(".loading, .stale, .progress"));
+  // Two frames: what was asked for last is drawn.
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+}
+
+/** How many different colours a canvas has: an empty one has one or two. */
+export async function colours(page, selector) {
+  return page.$eval(selector, (canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const seen = new Set();
+    for (let index = 0; index < data.length; index += 16) seen.add((data[index] << 16) | (data[index + 1] << 8) | data[index + 2]);
+    return seen.size;
+  });
+}
+
+/** The page's own functions for numbers. */
+export async function loadUnits() {
+  const { build } = require("esbuild");
+  const file = join(scratch, "units.mjs");
+  await build({ entryPoints: [join(web, "src/units.ts")], outfile: file, bundle: true, format: "esm" });
+  return import(file);
+}
+
+/** Bytes as the sentences of the analyses write them. */
+export function reportBytes(bytes) {
+  const unit = Math.max(0, Math.floor(Math.log(bytes) / Math.log(1024)));
+  return `${(bytes / 1024 ** unit).toFixed(2)} ${["B", "KiB", "MiB", "GiB"][unit]}`;
+}
+
+/** The files of the bundle, for pages that carry their own data. */
+export async function bundle() {
+  const target = join(scratch, "bundle");
+  run(process.execPath, [join(web, "build.mjs"), target]);
+  return target;
+}

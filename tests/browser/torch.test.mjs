@@ -1,0 +1,104 @@
+// The viewer on a recording of the real torch_npu that has something for every view, with hostile names in all of them.
+import assert from "node:assert/strict";
+import { after, afterEach, before, describe, test } from "node:test";
+import * as support from "./support.mjs";
+
+const { show, settled } = support;
+const skip = support.torchPython() ? false : "torch_npu is not installed (make torch-venv)";
+/** As the page shows it: directions of writing do not turn, tags are text. */
+const SHOWN = "<img src=x onerror=alert(1)>‹202E›live‹2066› & co";
+const VIEWS = ["overview", "timeline", "blocks", "flame", "owners", "steps", "ranks", "pool", "calls", "watch", "table"];
+
+describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
+  let output, viewer, browser, page, units, analysis;
+  before(async () => {
+    output = support.recordTorch("torch");
+    [analysis] = support.analyze(output);
+    units = await support.loadUnits();
+    viewer = await support.startViewer(output);
+    browser = await support.openBrowser();
+    page = browser.page;
+  });
+  after(async () => {
+    await browser?.close();
+    await viewer?.stop();
+  });
+  afterEach(() => assert.deepEqual(browser.complaints.splice(0), []));
+
+  const isHarmless = async () => {
+    assert.equal(await page.locator("img, script:not([src])").count(), 0, "nothing of a name became an element");
+    const content = await page.evaluate(() => document.documentElement.outerHTML);
+    assert.doesNotMatch(content, /[\u202a-\u202e\u2066-\u2069\u0000-\u0008]/, "nothing turns the direction of writing");
+  };
+
+  test("findings: out of memory, the change and the leak", async () => {
+    await show(page, viewer.url, "");
+    const kinds = await page.$$eval(".finding", (found) => found.map((finding) => finding.dataset.kind));
+    for (const kind of ["out_of_memory", "watch", "leak"]) assert.ok(kinds.includes(kind), kinds.join());
+    const leak = await page.textContent('.finding[data-kind="leak"]');
+    assert.ok(leak.includes(support.reportBytes(analysis.leaks.leaks[0].bytes)) && leak.includes(`${SHOWN}.py:`), leak);
+    await isHarmless();
+  });
+
+  for (const view of VIEWS) {
+    test(`hostile names are text in ${view}`, async () => {
+      await show(page, viewer.url, `view=${view}`);
+      await isHarmless();
+      const canvas = page.locator("main canvas").first();
+      if ((await canvas.count()) > 0) {
+        const box = await canvas.boundingBox();
+        for (const share of [0.2, 0.5, 0.8]) await page.mouse.move(box.x + box.width * share, box.y + Math.min(box.height, 300) * share);
+        await page.mouse.click(box.x + box.width * 0.7, box.y + Math.min(box.height, 300) * 0.7);
+        await settled(page);
+        await isHarmless();
+      }
+    });
+  }
+
+  test("the owner with the hostile label holds what it holds, and can be filtered by", async () => {
+    await show(page, viewer.url, "view=owners&pool=PTA");
+    const pool = analysis.owners.pools.find((candidate) => candidate.pool === "PTA");
+    const rows = await page.$$eval("tr[data-owner]", (found) => found.map((row) => [row.dataset.owner, row.cells[1].textContent]));
+    const expected = pool.at_peak.find(({ owner }) => owner.includes("<img"));
+    assert.deepEqual(rows.find(([owner]) => owner.includes(SHOWN)), [`PTA@ops@aten@${SHOWN}`, units.bytes(expected.bytes)]);
+    await page.click(`tr[data-owner="PTA@ops@aten@${SHOWN}"] button.link`);
+    await settled(page);
+    await page.keyboard.press("2");
+    await page.waitForSelector('[data-view="timeline"]');
+    await settled(page);
+    assert.ok((await page.textContent('[data-figure="cursor"]')).includes(units.bytes(expected.bytes)), "only this owner counts");
+  });
+
+  test("the call chart finds functions", async () => {
+    await show(page, viewer.url, "view=calls");
+    assert.ok((await support.colours(page, "main canvas")) > 3);
+    await page.fill("input[type=search]", "onerror");
+    await page.waitForSelector("text=/functions match/");
+    await settled(page);
+  });
+
+  test("the undeclared change is shown with its line", async () => {
+    await show(page, viewer.url, "view=watch");
+    const words = await page.textContent("main");
+    assert.ok(words.includes(SHOWN) && /every_view\.py:\d+/.test(words), words);
+  });
+
+  test("why the request did not fit", async () => {
+    await show(page, viewer.url, "");
+    await page.click('.finding[data-kind="out_of_memory"] a.button');
+    await settled(page);
+    await isHarmless();
+    await show(page, viewer.url, "view=pool&pool=HAL&t=99999999999999");
+    await settled(page);
+  });
+
+  test("Python and native frames are in one stack", async () => {
+    await show(page, viewer.url, "view=table&table=blocks&alive=leaked&pool=PTA");
+    await page.locator("tbody tr").first().click();
+    await page.waitForSelector("aside .frames");
+    await settled(page);
+    const life = await page.textContent("aside");
+    assert.ok(life.includes("train") && life.includes("python"), life);
+    await isHarmless();
+  });
+});
