@@ -8,12 +8,18 @@ use std::{env, fs, io};
 /// What the front end's build leaves behind, and nothing else is embedded.
 const BUNDLE: [&str; 3] = ["index.html", "app.js", "app.css"];
 
+/// What the bundle is made of.
+const INPUTS: [&str; 5] = ["src", "build.mjs", "package.json", "package-lock.json", ".npmrc"];
+
 /// Directories of the front end that are made, not written.
 const MADE: [&str; 3] = ["node_modules", "dist", "test-results"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=web");
+    // Not all of `web`: what npm leaves there while somebody works on the page does not count.
+    for input in INPUTS {
+        println!("cargo:rerun-if-changed=web/{input}");
+    }
     println!("cargo:rerun-if-env-changed=PATH");
     println!("cargo:rustc-check-cfg=cfg(front_end)");
     let sources = PathBuf::from("web");
@@ -35,7 +41,8 @@ fn bundle(sources: &Path, copy: &Path) -> Result<(), String> {
     let lock = fs::read(sources.join("package-lock.json")).map_err(|error| format!("package-lock.json: {error}"))?;
     clear(copy).and_then(|()| copy_tree(sources, copy)).map_err(|error| format!("cannot copy its sources: {error}"))?;
     if known != lock || !copy.join("node_modules").is_dir() {
-        npm(copy, &["ci", "--no-audit", "--no-fund", "--loglevel=error"])?;
+        // What types and tests need stays away, and no package runs anything.
+        npm(copy, &["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])?;
         fs::write(copy.join("installed-lock.json"), &lock).map_err(|error| error.to_string())?;
     }
     npm(copy, &["run", "--silent", "build"])?;
