@@ -11,9 +11,20 @@ from ._watcher import watcher
 
 
 def synchronise() -> None:
-    """Bring all collectors in line with state and settings. Called after each change of either."""
+    """Bring all collectors in line with state and settings. Called after each change of either.
+
+    That imports modules and asks PyTorch many questions, of which the Python trace shows nothing.
+    """
     if not _internal.is_attached():
         return
+    _internal.trace_pause()
+    try:
+        _synchronise()
+    finally:
+        _internal.trace_resume()
+
+
+def _synchronise() -> None:
     wants_operators, wants_accesses, wants_calls, _ = _internal.plan()
     tracer._follow(wants_calls)
     is_on = _internal.state() == _internal.ON

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from . import _internal
@@ -25,8 +24,13 @@ def tell(text: str) -> None:
     """Print lines on stderr, if there is one; stdout belongs to the job."""
     stream = sys.stderr
     if stream is not None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        _internal.trace_pause()  # the stream may be one of Python's, such as a notebook's
+        try:
             print(text, file=stream)
+        except (OSError, ValueError, AttributeError):
+            pass
+        finally:
+            _internal.trace_resume()
 
 
 def information(text: str) -> None:

@@ -1,6 +1,9 @@
 """The Python trace: calls of all threads, named regions, exceptions."""
 
+import sqlite3
 import sys
+
+import pytest
 
 
 def names(run):
@@ -45,6 +48,47 @@ def test_events_traceback(run):
     """)
     assert "traced" in names(one)
     assert "untraced" not in names(one)
+
+
+def test_an_empty_scope_shows_nothing_of_ours(run):
+    one = run("""
+        import msmemscope
+        msmemscope.config(events="traceback", output="out", log_level="info")
+        msmemscope.start()
+        msmemscope.stop()
+    """)
+    assert names(one) == ["<module>"]
+
+
+@pytest.mark.parametrize("data_format", ["csv", "db"])
+@pytest.mark.parametrize("how", ["tracer", "events", "region"])
+def test_a_trace_alone_is_written_beside_the_device_in_use(run, how, data_format):
+    begin, end = {
+        "tracer": ("msmemscope.tracer.start()", "msmemscope.tracer.stop()"),
+        "events": ("msmemscope.start()", "msmemscope.stop()"),
+        "region": ("region = msmemscope.RecordFunction('work'); region.__enter__()", "region.__exit__()"),
+    }[how]
+    one = run(f"""
+        import msmemscope
+        import small_framework as device
+        msmemscope.config(events="traceback", data_format="{data_format}", output="out")
+        device.begin(1)
+        block = device.allocate(1 << 20)
+        def work(): pass
+        {begin}
+        work()
+        {end}
+    """)
+    assert "work" in names(one)
+    (path,) = one.files("python_trace_*.csv")
+    assert path.parent.relative_to(path.parents[2]).as_posix() == "device_1/dump"
+    assert "nothing to write" not in one.stderr
+    if data_format == "db":
+        (path,) = one.files("*_dump_*.db")
+        with sqlite3.connect(path) as database:
+            (table,) = database.execute("SELECT name FROM sqlite_master WHERE name LIKE 'python_trace%'").fetchone()
+            calls = [name for (name,) in database.execute(f"SELECT FuncInfo FROM {table}")]
+        assert sorted(calls) == sorted(one.calls())
 
 
 def test_exceptions_close_calls(run):

@@ -131,6 +131,37 @@ def test_operators_begin_and_end_on_every_thread(runs):
     assert "torch._ops.aten.mul_.Tensor" in operators(run)
 
 
+def test_an_empty_trace_shows_no_imports_of_ours(tmp_path):
+    code = """
+        import msmemscope
+        import torch, torch_npu
+        msmemscope.config(events="launch,access,traceback", analysis="decompose", output="out")
+        msmemscope.start()
+        msmemscope.stop()
+    """
+    run = run_program(tmp_path / "run", code)
+    assert [name.rpartition(": ")[2] for name in run.calls()] == ["<module>"]
+
+
+def test_stacks_have_no_frame_of_the_way_through_the_tool(tmp_path):
+    code = """
+        import msmemscope
+        import torch, torch_npu
+        msmemscope.config(events="alloc,free,access", call_stack="python:2", output="out")
+        msmemscope.start()
+        def work():
+            return torch.ones(10, device="npu") * 2
+        work()
+        msmemscope.stop()
+    """
+    run = run_program(tmp_path / "run", code)
+    blocks = run.rows("MALLOC", "PTA")
+    assert len(blocks) == 2
+    for row in blocks + run.rows("ACCESS"):
+        frames = row["Call Stack(Python)"].strip().splitlines()
+        assert [frame.rpartition(": ")[2].strip('"') for frame in frames] == ["work", "<module>"], frames
+
+
 def test_accesses(runs):
     by_operator = {}
     for row in runs["api"].rows("ACCESS"):

@@ -288,8 +288,8 @@ pub fn finish_opened(
         formatter: options.stack_formatter,
     };
     let mut written = pipeline::write(trace, &settings, &request, progress)?;
-    keep_devices_with_rows(&mut written, &mut notes);
-    let naming = Naming { directory, prefix: options.prefix };
+    let python_device = keep_devices_with_rows(&mut written, &mut notes);
+    let naming = Naming { directory, prefix: options.prefix, python_device };
     let (planned, timestamp) = naming.plan(&mut written, continued, options.now_seconds)?;
     let mut manifest = Manifest {
         complete: false,
@@ -304,7 +304,7 @@ pub fn finish_opened(
         |manifest: &Manifest| manifest.write(directory).map_err(|error| FinishError::write(directory, &error));
     write_manifest(&manifest)?;
     naming.place(planned)?;
-    // A trace of Python calls that lay beside the only table lies beside that of the first device by now.
+    // A trace of Python calls that lay with the host's files lies with those of a device that came into use since.
     for earlier in continued.iter().flat_map(|earlier| &earlier.files) {
         if !manifest.files.iter().any(|file| file.path == earlier.path) {
             let _ = std::fs::remove_file(directory.join(&earlier.path));
@@ -384,23 +384,33 @@ fn candidate_devices<S: FactSource>(source: &S, settings: &TimelineSettings) -> 
     devices
 }
 
-/// Drops tables that hold nothing of their own. If all are like that the host's one is kept, so that
-/// rows without device are not lost.
-fn keep_devices_with_rows(written: &mut Written, notes: &mut Vec<String>) {
-    if written.tables.iter().any(|table| table.own_rows > 0) {
+/// Drops tables that hold nothing of their own, and gives the device beside whose table the Python calls lie, which
+/// have none. If all tables are like that, one is kept, so that rows without device and Python calls are not lost:
+/// that of the first NPU that the process used, or else the host's.
+fn keep_devices_with_rows(written: &mut Written, notes: &mut Vec<String>) -> Device {
+    if let Some(first) = written.tables.iter().find(|table| table.own_rows > 0).map(|table| table.device) {
         written.tables.retain(|table| table.own_rows > 0);
-        return;
+        return first;
     }
-    written.tables.retain(|table| table.device == Device::Host && table.rows > 0);
+    let npus = written.tables.iter().map(|table| table.device).filter(|device| matches!(device, Device::Npu(_)));
+    let place = npus.min().unwrap_or(Device::Host);
+    let has_python_calls = !written.python_traces.is_empty();
+    written.tables.retain(|table| {
+        let has_content = table.rows > 0 || (table.format == Format::Database && has_python_calls);
+        table.device == place && has_content
+    });
     if written.tables.iter().any(|table| table.format == Format::Database) {
         notes.push("the database holds no event of a device; MindStudio Insight will not open it".to_owned());
     }
+    place
 }
 
 /// Gives files their names.
 struct Naming<'a> {
     directory: &'a Path,
     prefix: &'a str,
+    /// Where the Python calls lie, which have no device.
+    python_device: Device,
 }
 
 impl Naming<'_> {
@@ -408,8 +418,8 @@ impl Naming<'_> {
         dump_directory(device).join(format!("{}_dump_{timestamp}.{}", self.prefix, format.extension()))
     }
 
-    fn python_path(&self, device: Device, thread_id: u32, timestamp: &str) -> PathBuf {
-        dump_directory(device).join(format!("python_trace_{thread_id}_{timestamp}.csv"))
+    fn python_path(&self, thread_id: u32, timestamp: &str) -> PathBuf {
+        dump_directory(self.python_device).join(format!("python_trace_{thread_id}_{timestamp}.csv"))
     }
 
     /// Decides all names without giving them yet.
@@ -419,8 +429,6 @@ impl Naming<'_> {
         continued: Option<&Manifest>,
         now_seconds: Option<i64>,
     ) -> Result<(Vec<PlannedFile>, String), FinishError> {
-        // Python calls have no device; they lie beside the table of the first one.
-        let first_device = written.tables.first().map_or(Device::Host, |table| table.device);
         let tables = written
             .tables
             .drain(..)
@@ -428,7 +436,7 @@ impl Naming<'_> {
         let python_traces = written
             .python_traces
             .drain(..)
-            .map(|trace| (Target::PythonTrace(first_device, trace.thread_id), trace.pending, trace.rows));
+            .map(|trace| (Target::PythonTrace(trace.thread_id), trace.pending, trace.rows));
         let watch_files =
             written.watch_files.drain(..).map(|file| (Target::Watch(file.device), file.pending, file.rows));
         let pending: Vec<(Target, PendingFile, u64)> = tables.chain(python_traces).chain(watch_files).collect();
@@ -462,7 +470,7 @@ impl Naming<'_> {
     fn path(&self, target: Target, timestamp: &str) -> PathBuf {
         match target {
             Target::Table(device, format) => self.table_path(device, format, timestamp),
-            Target::PythonTrace(device, thread_id) => self.python_path(device, thread_id, timestamp),
+            Target::PythonTrace(thread_id) => self.python_path(thread_id, timestamp),
             Target::Watch(device) => {
                 watch_directory(device).join(format!("watch_dump_data_check_sum_{device}_{timestamp}.csv"))
             }
@@ -495,7 +503,7 @@ struct PlannedFile {
 #[derive(Clone, Copy)]
 enum Target {
     Table(Device, Format),
-    PythonTrace(Device, u32),
+    PythonTrace(u32),
     Watch(Device),
 }
 

@@ -277,14 +277,16 @@ pub(crate) fn write<S: FactSource>(
     thread::scope(|scope| {
         let mut senders = Vec::new();
         let mut writers = Vec::new();
-        for &format in request.formats {
+        for (index, &format) in request.formats.iter().enumerate() {
             let (sender, receiver) = sync_channel(BATCHES_IN_FLIGHT);
             senders.push(sender);
+            // The files of Python calls are the same whatever the format; one writer is enough for them.
+            let has_python_files = index == 0;
             let spawned =
                 thread::Builder::new().name(format!("write-{}", format.extension())).spawn_scoped(scope, move || {
                     match format {
-                        Format::Csv => write_format::<CsvTable>(format, request, &receiver),
-                        Format::Database => write_format::<DatabaseTable>(format, request, &receiver),
+                        Format::Csv => write_format::<CsvTable>(format, request, has_python_files, &receiver),
+                        Format::Database => write_format::<DatabaseTable>(format, request, has_python_files, &receiver),
                     }
                 });
             writers.push(spawned.map_err(|error| FinishError::write(request.directory, &error))?);
@@ -330,14 +332,19 @@ struct Slot<T> {
     own_rows: u64,
 }
 
-fn write_format<T: Table>(format: Format, request: &Request<'_>, batches: &Receiver<Arc<Batch>>) -> WriterResult {
+fn write_format<T: Table>(
+    format: Format,
+    request: &Request<'_>,
+    has_python_files: bool,
+    batches: &Receiver<Arc<Batch>>,
+) -> WriterResult {
     let mut slots = Vec::new();
     for &device in request.devices {
         slots.push(Slot { device, table: T::create(request, device)?, rows: 0, own_rows: 0 });
     }
     let mut stacks = StackTexts::new(request.formatter);
     let mut python_files =
-        (format == Format::Csv).then(|| PythonTraceFiles::new(request.directory, request.context.process_id));
+        has_python_files.then(|| PythonTraceFiles::new(request.directory, request.context.process_id));
     for batch in batches {
         for slot in &mut slots {
             let mut selection = Selection {

@@ -66,6 +66,8 @@ const RECENT_NAMES: usize = 256;
 /// What a thread has reported.
 struct ThreadCalls {
     run: u32,
+    /// How many pieces of our own work are under way, whose calls are nobody's business.
+    pauses: u32,
     open: Vec<Open>,
     native_names: FxHashMap<(usize, usize), u32>,
     /// By method of a native type, kept alive as code objects are.
@@ -80,6 +82,7 @@ thread_local! {
     static CALLS: RefCell<ThreadCalls> = const {
         RefCell::new(ThreadCalls {
             run: 0,
+            pauses: 0,
             open: Vec::new(),
             native_names: FxHashMap::with_hasher(FxBuildHasher),
             method_names: FxHashMap::with_hasher(FxBuildHasher),
@@ -291,6 +294,9 @@ fn with_calls<'py>(around: impl FnOnce() -> Option<Bound<'py, PyAny>>, action: i
     }
     let _ = CALLS.try_with(|calls| {
         let Ok(mut calls) = calls.try_borrow_mut() else { return };
+        if calls.pauses > 0 {
+            return;
+        }
         if calls.run != run {
             calls.join(run, around());
         }
@@ -393,6 +399,27 @@ fn trace_end() {
     CALLS.with(|calls| {
         if let Ok(mut calls) = calls.try_borrow_mut() {
             calls.end_all();
+        }
+    });
+}
+
+/// Work of our own begins on this thread: none of its calls is reported until [`trace_resume`], which must be called
+/// from the same function.
+#[pyfunction]
+fn trace_pause() {
+    CALLS.with(|calls| {
+        if let Ok(mut calls) = calls.try_borrow_mut() {
+            calls.pauses += 1;
+        }
+    });
+}
+
+/// It is done.
+#[pyfunction]
+fn trace_resume() {
+    CALLS.with(|calls| {
+        if let Ok(mut calls) = calls.try_borrow_mut() {
+            calls.pauses = calls.pauses.saturating_sub(1);
         }
     });
 }
@@ -539,6 +566,8 @@ fn is_method(callable: &Bound<'_, PyAny>) -> bool {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(trace_begin, module)?)?;
     module.add_function(wrap_pyfunction!(trace_end, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_pause, module)?)?;
+    module.add_function(wrap_pyfunction!(trace_resume, module)?)?;
     module.add_function(wrap_pyfunction!(trace_this_thread, module)?)?;
     module.add_function(wrap_pyfunction!(trace_all_threads, module)?)?;
     module.add_function(wrap_pyfunction!(monitor_enter, module)?)?;

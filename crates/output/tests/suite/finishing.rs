@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use msmemscope_event::{BlockProperties, Device, Fact, Pool, RecordingState};
+use msmemscope_event::{BlockProperties, CodeId, Device, Fact, Pool, PythonCallPhase, RecordingState, StringId};
 use msmemscope_output::{FinishError, FinishOptions, FinishOutcome, FinishReport, Formats, finish};
 use msmemscope_timeline::{DeviceFilter, EventFilter, TimelineSettings};
 
@@ -174,6 +174,29 @@ fn what_has_moved_to_a_device_is_no_longer_beside_it() {
     assert_eq!(second.outcome, FinishOutcome::Continued);
     assert!(second.files[0].path.starts_with(recording.path().join("device_0")));
     assert!(!first.files[0].path.exists());
+}
+
+#[test]
+fn python_calls_alone_are_written_in_every_format_beside_the_device_in_use() {
+    for (formats, extensions) in [
+        (Formats { csv: true, database: false }, &["csv"][..]),
+        (Formats { csv: false, database: true }, &["db", "csv"]),
+    ] {
+        let mut recording = Recording::new();
+        let name = recording.string("forward");
+        recording.record(10, Fact::Recording { state: RecordingState::Shadow });
+        recording.record(20, Fact::Allocation { properties: caching(3), address: 0x10, size_bytes: 100 });
+        recording.record(30, Fact::PythonCall { phase: PythonCallPhase::NamedBegin, code: CodeId::NONE, name });
+        let end = PythonCallPhase::End;
+        recording.record(40, Fact::PythonCall { phase: end, code: CodeId::NONE, name: StringId::NONE });
+        let timeline = TimelineSettings { process_ended: false, ..TimelineSettings::default() };
+        let report = recording.finish_unchecked(&FinishOptions { formats, timeline, ..at(1_700_000_000) });
+        let directory = recording.path().join("device_3").join("dump");
+        let paths: Vec<_> = report.files.iter().map(|file| &file.path).collect();
+        assert!(paths.iter().all(|path| path.starts_with(&directory)), "{paths:?}");
+        let found: Vec<_> = paths.iter().filter_map(|path| path.extension()?.to_str()).collect();
+        assert_eq!(found, extensions);
+    }
 }
 
 #[test]
