@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from . import _host_tensors, _import_hook, _internal, _messages
+from . import _host_tensors, _import_hook, _internal, _messages, _mstx
 from ._snapshot import observe_out_of_memory
 from ._tracer import tracer
 from ._watcher import watcher
@@ -51,8 +51,9 @@ def _synchronise() -> None:
 
 
 def _follow_torch_npu() -> None:
-    """Its lack of memory is observed whatever is recorded; when it comes later, it brings operators too."""
+    """Its lack of memory and its marks are observed whatever is recorded; coming later it brings operators too."""
     if _import_hook.is_imported("torch_npu"):
         observe_out_of_memory()
+        _mstx.follow()
     else:
         _import_hook.when_imported("torch_npu", synchronise)

@@ -219,6 +219,14 @@ pub struct ControlTable {
     /// Pools of frameworks that this process uses and the recorder cannot see: `POOL=reason` each on a line, with
     /// the pool's event type. Part of every recording of the process from now on; the first text counts.
     pub unseen_pools: unsafe extern "C" fn(text: Region),
+    /// How many marks and ranges the calling thread has sent through the tools interface.
+    pub message_count: unsafe extern "C" fn() -> u64,
+    /// A mark that a framework keeps from the tools interface.
+    pub relay_mark: unsafe extern "C" fn(domain: Region, message: Region),
+    /// A range that a framework keeps from the tools interface; gives its id, zero if it is not recorded.
+    pub relay_range_start: unsafe extern "C" fn(domain: Region, message: Region) -> u64,
+    /// The end of such a range.
+    pub relay_range_end: unsafe extern "C" fn(domain: Region, range_id: u64),
 }
 
 /// The runtime was initialised or a device was chosen.

@@ -46,6 +46,39 @@ fn mark(message: &str) {
     }
 }
 
+/// How many marks and ranges this thread has sent through the tools interface.
+#[pyfunction]
+fn message_count() -> u64 {
+    // SAFETY: no preconditions.
+    table().map_or(0, |table| unsafe { (table.message_count)() })
+}
+
+/// A mark that a framework keeps from the tools interface.
+#[pyfunction]
+fn relay_mark(domain: &str, message: &str) {
+    if let Some(table) = table() {
+        // SAFETY: the texts are valid during the call.
+        unsafe { (table.relay_mark)(Region::of(bounded(domain)), Region::of(bounded(message))) };
+    }
+}
+
+/// A range that a framework keeps from it; gives its id, zero if it is not recorded.
+#[pyfunction]
+fn relay_range_start(domain: &str, message: &str) -> u64 {
+    let Some(table) = table() else { return 0 };
+    // SAFETY: the texts are valid during the call.
+    unsafe { (table.relay_range_start)(Region::of(bounded(domain)), Region::of(bounded(message))) }
+}
+
+/// The end of such a range.
+#[pyfunction]
+fn relay_range_end(domain: &str, range_id: u64) {
+    if let Some(table) = table() {
+        // SAFETY: the text is valid during the call.
+        unsafe { (table.relay_range_end)(Region::of(bounded(domain)), range_id) };
+    }
+}
+
 /// A message for the recording's log: 0 debug, 1 information, 2 warning, 3 error.
 #[pyfunction]
 fn message(severity: u64, text: &str) {
@@ -134,6 +167,10 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(intern, module)?)?;
     module.add_function(wrap_pyfunction!(step, module)?)?;
     module.add_function(wrap_pyfunction!(mark, module)?)?;
+    module.add_function(wrap_pyfunction!(message_count, module)?)?;
+    module.add_function(wrap_pyfunction!(relay_mark, module)?)?;
+    module.add_function(wrap_pyfunction!(relay_range_start, module)?)?;
+    module.add_function(wrap_pyfunction!(relay_range_end, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(unseen_pools, module)?)?;
     module.add_function(wrap_pyfunction!(autograd, module)?)?;

@@ -200,7 +200,7 @@ extern "C-unwind" fn begin(record: *const c_void) {
     if let Some(id) = id
         && records_operators(table)
     {
-        let device = operator_device(table);
+        let device = operator_device();
         OPEN.set((record as usize, id, device, generation));
         // SAFETY: no preconditions.
         unsafe { (table.operator)(1, Framework::Aten as u32, device, id, 0) };

@@ -282,7 +282,7 @@ impl OperatorRecorder {
     ) -> PyResult<u32> {
         let Some(table) = table() else { return Ok(NOT_RECORDED) };
         let is_recorded = self.launches.load(Ordering::Relaxed) && records_operators(table);
-        let device = if is_recorded { operator_device(table) } else { NOT_RECORDED };
+        let device = if is_recorded { operator_device() } else { NOT_RECORDED };
         if device != NOT_RECORDED {
             // SAFETY: no preconditions.
             unsafe { (table.operator)(1, Framework::Aten as u32, device, operator.name, 0) };

@@ -130,14 +130,11 @@ pub fn note_devices() {
     IS_HOST_ONLY.store(is_host_only, Ordering::Relaxed);
 }
 
-/// Where an operator that runs now belongs: to the device its thread works on, unless only the host counts.
+/// Where an operator that runs now belongs: to the device that the recorder sees it work on, unless only the host counts.
 #[inline]
-pub fn operator_device(table: &ControlTable) -> u32 {
-    if IS_HOST_ONLY.load(Ordering::Relaxed) {
-        return Device::Host.code();
-    }
-    // SAFETY: no preconditions.
-    unsafe { (table.current_device)() }
+pub fn operator_device() -> u32 {
+    let device = if IS_HOST_ONLY.load(Ordering::Relaxed) { Device::Host } else { Device::Unknown };
+    device.code()
 }
 
 /// This process was just forked.

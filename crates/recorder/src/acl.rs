@@ -1,6 +1,7 @@
 //! Hooks of the runtime interface: begin and end, the current device, pinned host memory.
 
 use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use msmemscope_control::SOURCE_RUNTIME;
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, PageType, Pool, SystemEvent};
@@ -21,14 +22,19 @@ pub static FINALIZE: RealFunction = RealFunction::new(LIBRARY, &[c"aclFinalize"]
 pub static SET_DEVICE: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtSetDevice"]);
 pub static HOST_REGISTER_V2: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtHostRegisterV2"]);
 pub static HOST_UNREGISTER: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtHostUnregister"]);
+static GET_DEVICE_COUNT: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtGetDeviceCount"]);
 static GET_DEVICE: RealFunction = RealFunction::new(LIBRARY, &[c"aclrtGetDevice"]);
 
 type Init = unsafe extern "C-unwind" fn(*const c_char) -> i32;
 type Finalize = unsafe extern "C-unwind" fn() -> i32;
 type SetDevice = unsafe extern "C-unwind" fn(i32) -> i32;
+type GetDeviceCount = unsafe extern "C-unwind" fn(*mut u32) -> i32;
 type GetDevice = unsafe extern "C-unwind" fn(*mut i32) -> i32;
 type HostRegisterV2 = unsafe extern "C-unwind" fn(*mut c_void, u64, u32) -> i32;
 type HostUnregister = unsafe extern "C-unwind" fn(*mut c_void) -> i32;
+
+/// How many devices there are; zero while that is not known.
+static DEVICE_COUNT: AtomicU32 = AtomicU32::new(0);
 
 const PINNED_PROPERTIES: BlockProperties = BlockProperties {
     pool: Pool::HostPinned,
@@ -40,9 +46,9 @@ const PINNED_PROPERTIES: BlockProperties = BlockProperties {
 };
 
 #[inline(always)]
-fn record_system(event: SystemEvent, device: Device, result: i32) {
+fn record_system(event: SystemEvent, device: Device, result: i32, is_first_choice: bool) {
     if state::records_everything() {
-        thread::record_now(&Fact::System { event, device, result: i64::from(result) });
+        thread::record_system_now(&Fact::System { event, device, result: i64::from(result) }, is_first_choice);
     }
 }
 
@@ -60,7 +66,7 @@ pub unsafe extern "C-unwind" fn init(configuration: *const c_char) -> i32 {
     let result = unsafe { std::mem::transmute::<*mut c_void, Init>(real)(configuration) };
     sources::note(SOURCE_RUNTIME);
     redirect_optional_functions();
-    record_system(SystemEvent::AclInit, Device::Unknown, result);
+    record_system(SystemEvent::AclInit, Device::Unknown, result, true);
     python_half::invite();
     result
 }
@@ -70,7 +76,7 @@ pub unsafe extern "C-unwind" fn finalize() -> i32 {
     let Some(real) = FINALIZE.address() else { return INTERNAL_ERROR };
     // SAFETY: the runtime's function of this name has this signature.
     let result = unsafe { std::mem::transmute::<*mut c_void, Finalize>(real)() };
-    record_system(SystemEvent::AclFinalize, Device::Unknown, result);
+    record_system(SystemEvent::AclFinalize, Device::Unknown, result, false);
     result
 }
 
@@ -81,13 +87,14 @@ pub unsafe extern "C-unwind" fn set_device(device_id: i32) -> i32 {
     let result = unsafe { std::mem::transmute::<*mut c_void, SetDevice>(real)(device_id) };
     sources::note(SOURCE_RUNTIME);
     let device = Device::from_id(i64::from(device_id));
+    let is_first_choice = !matches!(thread::device(), CurrentDevice::Known(Device::Npu(_)));
     if result == SUCCESS {
         if matches!(thread::device(), CurrentDevice::NotAsked) {
             redirect_optional_functions();
         }
         thread::set_device(device);
     }
-    record_system(SystemEvent::SetDevice, device, result);
+    record_system(SystemEvent::SetDevice, device, result, is_first_choice);
     result
 }
 
@@ -138,6 +145,28 @@ pub fn current_device() -> Device {
             device
         }
     }
+}
+
+/// The device this thread works on, if there is no other to choose.
+pub fn only_device() -> Option<Device> {
+    let device = current_device();
+    let is_only = || match DEVICE_COUNT.load(Ordering::Relaxed) {
+        0 => ask_for_device_count(),
+        count => count == 1,
+    };
+    (matches!(device, Device::Npu(_)) && is_only()).then_some(device)
+}
+
+#[cold]
+fn ask_for_device_count() -> bool {
+    let Some(real) = GET_DEVICE_COUNT.address() else { return false };
+    let mut count = 0;
+    // SAFETY: the runtime's function of this name has this signature; the result outlives the call.
+    let result = unsafe { std::mem::transmute::<*mut c_void, GetDeviceCount>(real)(&mut count) };
+    if result == SUCCESS {
+        DEVICE_COUNT.store(count, Ordering::Relaxed);
+    }
+    count == 1
 }
 
 #[cold]

@@ -16,8 +16,9 @@ use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
 use crate::import_tables::Redirection;
 use crate::open_labels::OpenLabel;
+use crate::thread::StartedOperator;
 use crate::{
-    acl, block_observer, errno, import_tables, lookup, losses, process, settings, sources, state, strings, thread,
+    acl, block_observer, errno, import_tables, lookup, losses, mstx, process, settings, sources, state, strings, thread,
 };
 
 const VERSION_TEXT: &str = env!("CARGO_PKG_VERSION");
@@ -55,6 +56,10 @@ static TABLE: ControlTable = ControlTable {
     redirect_import,
     observe_blocks,
     unseen_pools,
+    message_count,
+    relay_mark,
+    relay_range_start,
+    relay_range_end,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -183,10 +188,18 @@ unsafe extern "C" fn operator(begins: u32, framework: u32, device: u32, name: u3
     if !state::records_everything() {
         return;
     }
-    if begins == 0 {
-        thread::record_own_now(|| Fact::OperatorEnd { framework, device, name, detail });
-    } else {
-        thread::record_own_now(|| Fact::OperatorBegin { framework, device, name, detail });
+    match (begins, device) {
+        (0, Device::Unknown) => thread::end_operator(StartedOperator { framework, name, detail }),
+        (_, Device::Unknown) => {
+            let operator = StartedOperator { framework, name, detail };
+            thread::begin_operator(operator, acl::only_device().unwrap_or(Device::Unknown));
+        }
+        (0, _) => {
+            thread::record_own_now(|| Fact::OperatorEnd { framework, device, name, detail });
+        }
+        _ => {
+            thread::record_own_now(|| Fact::OperatorBegin { framework, device, name, detail });
+        }
     }
 }
 
@@ -196,6 +209,7 @@ unsafe extern "C" fn access(fact: *const AccessFact) {
     if !state::records_everything() {
         return;
     }
+    thread::operator_touches(Device::from_code(fact.device));
     thread::record_access_now(&Fact::Access {
         kind: AccessKind::from_code(u64::from(fact.kind)),
         framework: Framework::from_code(u64::from(fact.framework)),
@@ -348,6 +362,25 @@ unsafe extern "C" fn redirect_import(name: Region, replacement: *const c_void) -
 unsafe extern "C" fn unseen_pools(text: Region) {
     // SAFETY: lent for this call.
     guarded((), || process::set_unseen_pools(cut(unsafe { text.bytes() })));
+}
+
+unsafe extern "C" fn message_count() -> u64 {
+    mstx::message_count()
+}
+
+unsafe extern "C" fn relay_mark(domain: Region, message: Region) {
+    // SAFETY: lent for this call.
+    guarded((), || unsafe { mstx::relay_mark(domain.bytes(), cut(message.bytes())) });
+}
+
+unsafe extern "C" fn relay_range_start(domain: Region, message: Region) -> u64 {
+    // SAFETY: lent for this call.
+    guarded(0, || unsafe { mstx::relay_range_start(domain.bytes(), cut(message.bytes())) })
+}
+
+unsafe extern "C" fn relay_range_end(domain: Region, range_id: u64) {
+    // SAFETY: lent for this call.
+    guarded((), || unsafe { mstx::relay_range_end(domain.bytes(), range_id) });
 }
 
 unsafe extern "C" fn observe_blocks(observer: Option<BlockObserver>) {

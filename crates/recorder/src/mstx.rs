@@ -3,6 +3,7 @@
 //! Every library that embeds the interface connects itself by calling [`init_injection`] with its own
 //! table of function slots, so that happens any number of times.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -140,40 +141,86 @@ unsafe extern "C-unwind" fn domain_create(name: *const c_char) -> *mut c_void {
 unsafe extern "C-unwind" fn domain_destroy(_: *mut c_void) {}
 
 unsafe extern "C-unwind" fn domain_mark(domain: *mut c_void, message: *const c_char, _: *mut c_void) {
-    if !state::records_everything() {
-        return;
+    count_message();
+    if state::records_everything() {
+        // SAFETY: the interface is passed C strings.
+        if let Some(message) = unsafe { message_bytes(message) } {
+            record_mark(Domain::of(domain), message);
+        }
     }
-    let monotonic_ns = thread::stamp();
-    // SAFETY: the interface is passed C strings.
-    let Some(message) = (unsafe { message_bytes(message) }) else { return };
-    let domain = Domain::of(domain).name();
-    let device = acl::current_device();
-    thread::record(monotonic_ns, &Fact::Mark { domain, device, message });
 }
 
 /// Returns the id of the range; zero, which no range has, if it is not recorded.
 unsafe extern "C-unwind" fn domain_range_start(domain: *mut c_void, message: *const c_char, _: *mut c_void) -> u64 {
+    count_message();
     if !state::records_everything() {
         return 0;
     }
-    let monotonic_ns = thread::stamp();
     // SAFETY: the interface is passed C strings.
-    let Some(message) = (unsafe { message_bytes(message) }) else { return 0 };
-    let domain = Domain::of(domain).name();
-    let device = acl::current_device();
+    let message = unsafe { message_bytes(message) };
+    message.map_or(0, |message| record_range_start(Domain::of(domain), message))
+}
+
+unsafe extern "C-unwind" fn domain_range_end(domain: *mut c_void, range_id: u64) {
+    count_message();
+    if range_id != 0 && state::records_everything() {
+        record_range_end(Domain::of(domain), range_id);
+    }
+}
+
+fn record_mark(domain: Domain, message: &[u8]) {
+    let monotonic_ns = thread::stamp();
+    let (domain, device) = (domain.name(), acl::current_device());
+    thread::record(monotonic_ns, &Fact::Mark { domain, device, message });
+}
+
+fn record_range_start(domain: Domain, message: &[u8]) -> u64 {
+    let monotonic_ns = thread::stamp();
+    let (domain, device) = (domain.name(), acl::current_device());
     let range_id = NEXT_RANGE_ID.fetch_add(1, Ordering::Relaxed);
     thread::record(monotonic_ns, &Fact::RangeBegin { domain, device, range_id, message });
     range_id
 }
 
-unsafe extern "C-unwind" fn domain_range_end(domain: *mut c_void, range_id: u64) {
-    if range_id == 0 || !state::records_everything() {
-        return;
-    }
+fn record_range_end(domain: Domain, range_id: u64) {
     let monotonic_ns = thread::stamp();
-    let domain = Domain::of(domain).name();
-    let device = acl::current_device();
+    let (domain, device) = (domain.name(), acl::current_device());
     thread::record(monotonic_ns, &Fact::RangeEnd { domain, device, range_id });
+}
+
+thread_local! {
+    static MESSAGES: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count_message() {
+    MESSAGES.set(MESSAGES.get() + 1);
+}
+
+/// How many marks, begins and ends of ranges this thread has sent.
+pub fn message_count() -> u64 {
+    MESSAGES.get()
+}
+
+/// A mark that did not come through the interface, because a framework keeps it to itself.
+pub fn relay_mark(domain: &[u8], message: &[u8]) {
+    if state::records_everything() {
+        record_mark(Domain::of(domains::create(domain)), message);
+    }
+}
+
+/// As [`relay_mark`], the begin of a range.
+pub fn relay_range_start(domain: &[u8], message: &[u8]) -> u64 {
+    if !state::records_everything() {
+        return 0;
+    }
+    record_range_start(Domain::of(domains::create(domain)), message)
+}
+
+/// As [`relay_mark`], the end of a range.
+pub fn relay_range_end(domain: &[u8], range_id: u64) {
+    if range_id != 0 && state::records_everything() {
+        record_range_end(Domain::of(domains::create(domain)), range_id);
+    }
 }
 
 unsafe extern "C-unwind" fn tool_id(id: *mut u64) {

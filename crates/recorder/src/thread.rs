@@ -5,9 +5,9 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use msmemscope_event::{Device, Fact, LossReason, StackId};
+use msmemscope_event::{Device, Fact, Framework, LossReason, StackId, StringId};
 use msmemscope_trace::writer::Chunk;
 
 use crate::open_labels::{OpenLabel, OpenLabels};
@@ -33,12 +33,34 @@ pub enum CurrentDevice {
     Known(Device),
 }
 
+/// An operator, as its begin is written down.
+#[derive(Clone, Copy)]
+pub struct StartedOperator {
+    /// Who runs it.
+    pub framework: Framework,
+    /// Its name.
+    pub name: StringId,
+    /// What else is known.
+    pub detail: StringId,
+}
+
+impl StartedOperator {
+    const NONE: Self = Self { framework: Framework::Aten, name: StringId::NONE, detail: StringId::NONE };
+}
+
 struct Context {
     /// The recording that knows this thread; differs from the current one after a fork.
     generation: Cell<u64>,
     last_stamp_ns: Cell<u64>,
     quick_clock: QuickClock,
     device: Cell<CurrentDevice>,
+    started_operator: Cell<StartedOperator>,
+    started_ns: Cell<u64>,
+    /// What the latest operator works on, as far as that is known.
+    operator_device: Cell<Device>,
+    /// Whether the latest operator is not written down yet. The thread's own desk is reserved for it as long, so that
+    /// only those who find that taken have to ask.
+    operator_waits: Cell<bool>,
     open_labels: OpenLabels,
     /// Whether its destructors run, and nobody will call us again when the last of them has recorded something.
     is_ending: Cell<bool>,
@@ -61,6 +83,10 @@ thread_local! {
             last_stamp_ns: Cell::new(0),
             quick_clock: QuickClock::new(),
             device: Cell::new(CurrentDevice::NotAsked),
+            started_operator: Cell::new(StartedOperator::NONE),
+            started_ns: Cell::new(0),
+            operator_device: Cell::new(Device::Unknown),
+            operator_waits: Cell::new(false),
             open_labels: OpenLabels::new(),
             is_ending: Cell::new(false),
             desks: Workplaces::new(Desk::new()),
@@ -192,11 +218,16 @@ fn record_made<'a>(monotonic_ns: u64, stacks: Stacks, make: impl Fn() -> Fact<'a
     }
 }
 
-/// Writes a record while another of this thread is in the making, or was abandoned: a signal handler runs, or jumped
+/// Writes a record behind an operator that waits to be written, or while another of this thread is in the making, or was
+/// abandoned: a signal handler runs, or jumped
 /// away, or switched to another user-level thread.
 #[cold]
 #[inline(never)]
 fn record_elsewhere(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> bool {
+    if let Some(desk) = context.waiting_operator_desk() {
+        context.write_operator(&desk);
+        return desk.append(monotonic_ns, stacks, fact) || record_slowly(context, &desk, monotonic_ns, stacks, fact);
+    }
     match errno::preserved(|| context.desks.take_spare(Desk::new)) {
         Some(desk) => {
             desk.append(monotonic_ns, stacks, fact) || record_slowly(context, &desk, monotonic_ns, stacks, fact)
@@ -246,6 +277,88 @@ impl Context {
             self.open_labels.begin_recording();
         }
         is_current && state::records_blocks()
+    }
+}
+
+impl Context {
+    /// The desk that is reserved for an operator that waits, if one does. It waits no longer then.
+    fn waiting_operator_desk(&self) -> Option<Taken<'_, Desk>> {
+        self.operator_waits.replace(false).then(|| self.desks.reserved_own())
+    }
+
+    /// Writes down the operator that waited. By now it has chosen its device, if that is another than its thread's.
+    fn write_operator(&self, desk: &Taken<'_, Desk>) {
+        if let (Device::Unknown, CurrentDevice::Known(device)) = (self.operator_device.get(), self.device.get()) {
+            self.operator_device.set(device);
+        }
+        let StartedOperator { framework, name, detail } = self.started_operator.get();
+        let fact = Fact::OperatorBegin { framework, device: self.operator_device.get(), name, detail };
+        let started_ns = self.started_ns.get();
+        let _ =
+            desk.append(started_ns, Stacks::NONE, &fact) || record_slowly(self, desk, started_ns, Stacks::NONE, &fact);
+    }
+
+    /// The latest operator waits at the thread's own desk until something else is written down.
+    fn let_operator_wait(&self, desk: Taken<'_, Desk>) {
+        self.started_ns.set(quick_stamp());
+        compiler_fence(Ordering::SeqCst); // A signal handler that finds it waiting finds all of it.
+        self.operator_waits.set(true);
+        desk.reserve();
+    }
+}
+
+/// An operator begins, on this device. If that is unknown it shows inside of the operator: frameworks choose the device of
+/// the tensors if the thread's is another. It is written down then with the next fact of its thread, with its own time.
+pub fn begin_operator(operator: StartedOperator, device: Device) {
+    let context = context();
+    if let Some(desk) = context.waiting_operator_desk() {
+        context.write_operator(&desk);
+    }
+    let own = context.desks.take_own();
+    match own {
+        Some(desk) if device == Device::Unknown && !context.is_ending.get() => {
+            context.started_operator.set(operator);
+            context.operator_device.set(device);
+            context.let_operator_wait(desk);
+        }
+        own => {
+            drop(own);
+            context.operator_device.set(device);
+            let StartedOperator { framework, name, detail } = operator;
+            record_own_now(|| Fact::OperatorBegin { framework, device, name, detail });
+        }
+    }
+}
+
+/// An operator ends, on the device on which it began.
+pub fn end_operator(operator: StartedOperator) {
+    let context = context();
+    if let Some(desk) = context.waiting_operator_desk() {
+        context.write_operator(&desk);
+    }
+    let (StartedOperator { framework, name, detail }, device) = (operator, context.operator_device.get());
+    record_own_now(|| Fact::OperatorEnd { framework, device, name, detail });
+}
+
+/// Memory of a device is touched: if an operator waits, this is its device.
+pub fn operator_touches(device: Device) {
+    let context = context();
+    let is_known = context.operator_device.get() != Device::Unknown;
+    if context.operator_waits.get() && !is_known && matches!(device, Device::Npu(_)) {
+        context.operator_device.set(device);
+    }
+}
+
+/// Writes down that the runtime came up or that this thread chose a device. An operator that waits waits on if that is the
+/// first choice: the first operator of a job brings up the runtime, chooses a default device and only then its own.
+pub fn record_system_now(fact: &Fact<'_>, is_first_choice: bool) {
+    let context = context();
+    let desk = if is_first_choice { context.waiting_operator_desk() } else { None };
+    let has_waited = desk.is_some();
+    drop(desk);
+    record_now(fact);
+    if has_waited && let Some(desk) = context.desks.take_own() {
+        context.let_operator_wait(desk);
     }
 }
 
@@ -374,6 +487,9 @@ fn expect_end() {
 /// Called when a thread that has a chunk ends. What it records afterwards goes into chunks it has for that record only.
 unsafe extern "C" fn end(_: *mut c_void) {
     let context = context();
+    if let Some(desk) = context.waiting_operator_desk() {
+        context.write_operator(&desk);
+    }
     context.is_ending.set(true);
     context.desks.clear_up(|desk| errno::aside(|| hand_on(desk)));
     stacks::forget_thread();

@@ -43,6 +43,13 @@ impl<Tools> Drop for Taken<'_, Tools> {
     }
 }
 
+impl<Tools> Taken<'_, Tools> {
+    /// Leaves the place to nobody, until [`Workplaces::reserved_own`] gives it back.
+    pub fn reserve(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl<Tools> Workplace<Tools> {
     const fn new(tools: Tools) -> Self {
         Self { is_taken: AtomicU32::new(0), next: Cell::new(std::ptr::null()), tools }
@@ -78,6 +85,11 @@ impl<Tools> Workplaces<Tools> {
     #[inline(always)]
     pub fn take_own(&self) -> Option<Taken<'_, Tools>> {
         self.own.take()
+    }
+
+    /// The thread's own workplace, by whoever has reserved it.
+    pub fn reserved_own(&self) -> Taken<'_, Tools> {
+        Taken(&self.own)
     }
 
     /// A spare workplace; nothing if memory is short.

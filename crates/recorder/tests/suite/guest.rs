@@ -153,6 +153,122 @@ fn a_guest_records_through_the_table() {
     }
 }
 
+/// Records a mark from wherever its thread is.
+extern "C" fn mark_in_handler(_: libc::c_int) {
+    if let Ok(recorder) = Recorder::find() {
+        // SAFETY: called as the table says.
+        unsafe { (recorder.table().mark)(Region::of(b"in a handler")) };
+    }
+}
+
+#[test]
+#[ignore = "the guest of the test below, which runs it in a recorded process"]
+fn guest_runs_operators_whose_device_shows_later() {
+    let recorder = Recorder::find().expect("a recorder");
+    let table = recorder.table();
+    let unknown = Device::Unknown.code();
+    let operator = |begins: u32, name: &str| {
+        // SAFETY: called as the table says.
+        unsafe { (table.operator)(begins, 0, unknown, recorder.intern(name.as_bytes()), 0) };
+    };
+    let access = |device: u32| {
+        let (kind, framework, operator, element_type, shape, format) = (1, 0, 0, 0, 0, 0);
+        let fact = AccessFact {
+            kind,
+            framework,
+            device,
+            operator,
+            element_type,
+            shape,
+            format,
+            output_position: 0,
+            address: 0x1000,
+            size_bytes: 8,
+        };
+        // SAFETY: the fact outlives the call.
+        unsafe { (table.access)(&fact) };
+    };
+    operator(1, "first");
+    access(3);
+    access(2);
+    operator(0, "first");
+    operator(1, "nested in");
+    operator(1, "this");
+    access(1);
+    operator(0, "this");
+    operator(0, "nested in");
+    // SAFETY: the handler only records; the texts outlive the calls.
+    unsafe {
+        libc::signal(libc::SIGUSR1, mark_in_handler as *const () as libc::sighandler_t);
+        operator(1, "interrupted");
+        libc::raise(libc::SIGUSR1);
+        operator(0, "interrupted");
+        let before = (table.message_count)();
+        operator(1, "marked");
+        (table.relay_mark)(Region::of(b"default"), Region::of(b"held back"));
+        operator(0, "marked");
+        let range_id = (table.relay_range_start)(Region::of(b"mine"), Region::of(b"range"));
+        assert_ne!(range_id, 0);
+        (table.relay_range_end)(Region::of(b"mine"), range_id);
+        assert_eq!((table.message_count)(), before, "none of them came through the interface");
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            access(0);
+            operator(1, "ends with its thread");
+        });
+    });
+    assert_eq!(recorder.loss_count(LossReason::Reentered), 0);
+}
+
+#[test]
+fn operators_have_the_device_that_shows_inside_of_them() {
+    let lab = Lab::new();
+    run_guest(&lab, "guest::guest_runs_operators_whose_device_shows_later", |_| {});
+    let trace = lab.trace();
+    assert!(trace.completeness().is_complete());
+    let text = |id: StringId| trace.definitions().string(id).into_owned();
+    let mut seen = Vec::new();
+    let mut records = trace.records();
+    while let Some(record) = records.next() {
+        seen.push(match record.fact {
+            Fact::OperatorBegin { name, device, .. } => format!("begin {} {device}", text(name)),
+            Fact::OperatorEnd { name, device, .. } => format!("end {} {device}", text(name)),
+            Fact::Access { device, .. } => format!("access {device}"),
+            Fact::Mark { message, domain, .. } => {
+                format!("mark {} {}", text(domain), String::from_utf8_lossy(message))
+            }
+            Fact::RangeBegin { domain, message, .. } => {
+                format!("range {} {}", text(domain), String::from_utf8_lossy(message))
+            }
+            Fact::RangeEnd { domain, .. } => format!("range end {}", text(domain)),
+            _ => continue,
+        });
+    }
+    let expected = [
+        "begin first 3",
+        "access 3",
+        "access 2",
+        "end first 3",
+        "begin nested in N/A",
+        "begin this 1",
+        "access 1",
+        "end this 1",
+        "end nested in 1",
+        "begin interrupted N/A",
+        "mark  in a handler",
+        "end interrupted N/A",
+        "begin marked N/A",
+        "mark default held back",
+        "end marked N/A",
+        "range mine range",
+        "range end mine",
+        "access 0",
+        "begin ends with its thread N/A",
+    ];
+    assert_eq!(seen, expected);
+}
+
 #[test]
 fn without_settings_a_job_that_never_starts_leaves_nothing_behind() {
     let mut lab = Lab::new();
