@@ -20,6 +20,7 @@ class OperatorRecorder:
     def __init__(
         self,
         tensor_type: type,
+        overload_type: type | None,
         plain_types: list[type],
         describe: Callable[[Any], Operator | None],
         dispatch_elsewhere: Callable[[Any, Any, Any, Any], Any],

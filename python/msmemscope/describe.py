@@ -95,12 +95,18 @@ class _Labels(threading.local):
 _labels = _Labels()
 
 
+def open_labels() -> list[int]:
+    """The labels of the regions that this thread is in, the outermost first."""
+    return [_internal.intern(label) for label in _labels.recorded]
+
+
 class describer:  # noqa: N801 - a documented name
     """Labels memory with its owner.
 
     Without a target: a context manager and decorator. All memory that the thread allocates inside gets
-    the label; other threads, autograd's among them, have labels of their own. In a coroutine or
-    generator the decorator holds only while its code runs, ``with`` also while it is suspended.
+    the label, and all that PyTorch's autograd allocates for a backward pass that is called inside; other
+    threads have labels of their own. In a coroutine or generator the decorator holds only while its code
+    runs, ``with`` also while it is suspended.
 
     >>> from msmemscope import describe
     >>> with describe.describer(owner="embedding"):

@@ -15,6 +15,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::facts::intern as intern_text;
+use crate::labels::{enter_inherited, leave_inherited};
 use crate::session::{note_devices, operator_device, records_operators, table};
 
 /// Distinct shapes remembered before the memory of them starts afresh.
@@ -138,8 +139,16 @@ pub(crate) fn members<'py>(object: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>>
 /// What is known about an operator, which is kept alive: its address is how it is found again.
 struct Known {
     _function: Py<PyAny>,
+    /// What runs it.
+    callable: Py<PyAny>,
     /// None: not reported.
     operator: Option<Py<Operator>>,
+}
+
+impl Known {
+    fn clone_ref(&self, py: Python<'_>) -> Option<(Py<Operator>, Py<PyAny>)> {
+        self.operator.as_ref().map(|operator| (operator.clone_ref(py), self.callable.clone_ref(py)))
+    }
 }
 
 /// An element type of PyTorch, of which there is one object for good.
@@ -153,6 +162,8 @@ struct ElementType {
 #[pyclass(frozen, module = "msmemscope._internal")]
 pub struct OperatorRecorder {
     tensor_type: Py<PyType>,
+    /// The type of operators that a plain call runs.
+    overload_type: Py<PyAny>,
     /// The most common types of tensors that have no dispatch of their own.
     plain_types: Vec<Py<PyType>>,
     /// `__torch_dispatch__` of the types that have none of their own.
@@ -177,9 +188,11 @@ pub struct OperatorRecorder {
 #[pymethods]
 impl OperatorRecorder {
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "one for each thing that Python knows better")]
     fn new(
         py: Python<'_>,
         tensor_type: Py<PyType>,
+        overload_type: Py<PyAny>,
         plain_types: Vec<Py<PyType>>,
         describe: Py<PyAny>,
         dispatch_elsewhere: Py<PyAny>,
@@ -189,6 +202,7 @@ impl OperatorRecorder {
         let no_dispatch = tensor_type.getattr(py, intern!(py, "__torch_dispatch__"))?;
         Ok(Self {
             tensor_type,
+            overload_type,
             plain_types,
             no_dispatch,
             describe,
@@ -231,12 +245,14 @@ impl OperatorRecorder {
         if !self.are_plain(types)? {
             return self.dispatch_elsewhere.bind(py).call1((func, types, args, kwargs));
         }
-        let Some(operator) = self.operator(func) else { return func.call(args, kwargs) };
+        let Some((operator, callable)) = self.known(func) else { return func.call(args, kwargs) };
+        let inherited = enter_inherited(py);
         let begun = self.begin(operator.get(), args, kwargs);
         let device = begun.unwrap_or_else(|error| self.complain(py, "arguments", &error, NOT_RECORDED));
-        let result = func.call(args, kwargs);
+        let result = callable.bind(py).call(args, kwargs);
         let ended = self.end(operator.get(), device, result.as_ref().ok());
         ended.unwrap_or_else(|error| self.complain(py, "results", &error, ()));
+        leave_inherited(inherited);
         result
     }
 
@@ -255,21 +271,27 @@ impl OperatorRecorder {
         }
     }
 
-    /// What is known about a function of PyTorch; nothing if it is not reported.
-    fn operator(&self, func: &Bound<'_, PyAny>) -> Option<Py<Operator>> {
+    /// What is known about a function of PyTorch, and how to call it; nothing if it is not reported.
+    fn known(&self, func: &Bound<'_, PyAny>) -> Option<(Py<Operator>, Py<PyAny>)> {
         let (py, key) = (func.py(), func.as_ptr() as usize);
         if let Some(known) = locked(&self.known).get(&key) {
-            return known.operator.as_ref().map(|operator| operator.clone_ref(py));
+            return known.clone_ref(py);
         }
         let described = self.describe.bind(py).call1((func,)).and_then(|answer| Ok(answer.extract()?));
         let operator: Option<Py<Operator>> =
             described.unwrap_or_else(|error| self.complain(py, "description", &error, None));
+        // An operator calls the function in it, which is native; called at once there is no frame of ours to be seen in
+        // the stacks of users. Other kinds of operators do more than that.
+        let is_plain = func.get_type().is(self.overload_type.bind(py));
+        let native = func.getattr(intern!(py, "_op")).ok().filter(|_| is_plain);
         let known = Known {
             _function: func.clone().unbind(),
-            operator: operator.as_ref().map(|operator| operator.clone_ref(py)),
+            callable: native.unwrap_or_else(|| func.clone()).unbind(),
+            operator,
         };
+        let answer = known.clone_ref(py);
         locked(&self.known).insert(key, known);
-        operator
+        answer
     }
 
     /// An operator begins; returns the device to pass to `end`.

@@ -1,4 +1,8 @@
-"""Tells when the forward and the backward pass begin."""
+"""Tells when the forward and the backward pass begin, and hands labels on to those who run the latter.
+
+PyTorch runs backward passes on threads of its own, which work for several callers in turn. It gives them what the
+caller keeps in its thread-local state, so the labels travel in that: each operator has those of the pass it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,12 @@ import torch
 import torch.autograd.graph
 
 from .. import _internal
+from ..describe import open_labels
 from .module_calls import Observation
+
+#: Under which name the labels travel.
+_LABELS = "msmemscope labels"
+_STATE = tuple(getattr(torch._C, name, None) for name in ("_stash_obj_in_tls", "_get_obj_in_tls", "_is_key_in_tls"))
 
 _phase = threading.local()
 _handles: list[Any] = []
@@ -45,6 +54,21 @@ def _backward_functions() -> list[tuple[Any, str]]:
     return [(holder, name) for holder in holders if hasattr(holder, name)]
 
 
+def _hand_on(labels: list[int]) -> bool:
+    """Give labels to the threads that run the next backward pass of this thread; whether this PyTorch can do it."""
+    stash, get, has = _STATE
+    if not (stash and get and has) or not _internal.hand_on_labels(_handed_on):
+        return False
+    stash(_LABELS, labels)
+    return True
+
+
+def _handed_on() -> list[int]:
+    """The labels of the pass that this thread works for."""
+    _, get, has = _STATE
+    return list(get(_LABELS)) if get and has and has(_LABELS) else []
+
+
 def _replace(owner: Any, name: str) -> None:
     original: Callable[..., Any] = getattr(owner, name)
 
@@ -52,7 +76,13 @@ def _replace(owner: Any, name: str) -> None:
     def backward(*args: Any, **kwargs: Any) -> Any:
         _phase.is_forward = False
         _internal.autograd(True)
-        return original(*args, **kwargs)
+        labels, inherited = open_labels(), _handed_on()
+        if not labels or not _hand_on(list(dict.fromkeys((*inherited, *labels)))):
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _hand_on(inherited)
 
     setattr(owner, name, backward)
     _replaced.append((owner, name, original, backward))

@@ -141,10 +141,12 @@ class _Mode(TorchDispatchMode):
         recorder, watching = self._recorder, self._watching
         if not recorder.are_plain(types or ()):
             return _dispatch_elsewhere(func, types, args, kwargs)
-        operator = recorder.operator(func)
-        if operator is None or watching is None:
+        known = recorder.known(func)
+        if known is None or watching is None:
             return func(*args, **kwargs)
+        operator, function = known
         result = None
+        inherited = _internal.enter_inherited()
         try:
             device = recorder.begin(operator, args, kwargs)
         except Exception as error:  # noqa: BLE001 - the operator must run whatever we cannot read
@@ -152,13 +154,14 @@ class _Mode(TorchDispatchMode):
             _messages.warn_once(f"an operator's arguments cannot be read: {error}")
         call = watching.before(operator, args, kwargs)
         try:
-            result = func(*args, **kwargs)
+            result = function(*args, **kwargs)
         finally:
             watching.after(operator, call, result)
             try:
                 recorder.end(operator, device, result)
             except Exception as error:  # noqa: BLE001 - as above
                 _messages.warn_once(f"an operator's results cannot be read: {error}")
+            _internal.leave_inherited(inherited)
         return result
 
 
@@ -178,6 +181,7 @@ class _Operators:
     def __init__(self) -> None:
         self._recorder = _internal.OperatorRecorder(
             torch.Tensor,
+            getattr(torch._ops, "OpOverload", None),
             list(_PLAIN_TYPES),
             _describe,
             _dispatch_elsewhere,
