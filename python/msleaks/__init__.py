@@ -15,9 +15,10 @@ import sys
 
 import msmemscope
 from msmemscope import *  # noqa: F403
-from msmemscope import __all__, __version__, _internal  # noqa: F401
+from msmemscope import __all__, __version__, _internal, _messages  # noqa: F401
 
 _internal.use_older_names()
+_messages.use_older_name()
 
 for _name in ("analyzer", "describe", "exceptions", "hijacker"):
     sys.modules[f"msleaks.{_name}"] = getattr(msmemscope, _name)

@@ -10,6 +10,18 @@ _DEBUG, _INFORMATION, _WARNING, _ERROR = range(4)
 _PREFIXES = ("Debug", "Info", "Warning", "Error")
 
 _said: set[str] = set()
+_has_older_name = False
+
+
+def use_older_name() -> None:
+    """The user has imported the package under its earlier name."""
+    global _has_older_name
+    _has_older_name = True
+
+
+def tool_name() -> str:
+    """The name under which the user knows the package."""
+    return "msleaks" if _has_older_name else _internal.tool_name()
 
 
 def _say(severity: int, text: str) -> None:
@@ -17,7 +29,7 @@ def _say(severity: int, text: str) -> None:
     _internal.message(severity, text)
     if severity < _internal.log_level():
         return
-    tell(f"[msmemscope] {_PREFIXES[severity]}: {text}")
+    tell(f"[{tool_name()}] {_PREFIXES[severity]}: {text}")
 
 
 def tell(text: str) -> None:

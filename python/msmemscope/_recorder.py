@@ -29,7 +29,7 @@ _was_loaded_here = False
 _is_offered = False
 #: Whether something was recorded on behalf of this package.
 _is_settled = False
-#: What could not be seen any more when the package was imported.
+#: What could not be seen any more when the package was imported, with a place for the name of the package.
 _missed: list[str] = []
 
 
@@ -113,16 +113,16 @@ def withdraw_if_found() -> None:
 def _already_past() -> list[str]:
     """What happened before the recorder came, in words."""
     missed = []
-    advice = "import msmemscope before that, or start the program with: msmemscope python ..."
+    advice = "import {tool} before that, or start the program with: {tool} python ..."
     if _torch_npu_has_allocated():
         missed.append(
             "blocks of the PyTorch memory pool (PTA) are not seen: torch_npu had allocated device memory "
-            f"before msmemscope was imported; {advice}"
+            f"before {{tool}} was imported; {advice}"
         )
     if "mindspore" in sys.modules and _is_loaded("libascendcl.so"):
         missed.append(
             "blocks of the MindSpore memory pool are seen only if MindSpore had not allocated device memory "
-            f"before msmemscope was imported; if they are missing, {advice}"
+            f"before {{tool}} was imported; if they are missing, {advice}"
         )
     return missed
 
@@ -148,9 +148,9 @@ def _is_loaded(library: str) -> bool:
 
 def blind_spots() -> list[str]:
     """What this process cannot record because it happened too early, one sentence each."""
-    if _internal.sources() & _internal.SOURCE_POOL:
-        return [text for text in _missed if "memory pool" not in text]
-    return list(_missed)
+    is_pool_seen = _internal.sources() & _internal.SOURCE_POOL
+    missed = [text for text in _missed if not (is_pool_seen and "memory pool" in text)]
+    return [text.format(tool=_messages.tool_name()) for text in missed]
 
 
 def tell_blind_spots() -> None:

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -20,15 +21,16 @@ from .exceptions import ConfigError, RecorderError
 __all__ = ["config", "recording", "recording_directory", "start", "step", "stop"]
 
 
-def config(*args: Any, **settings: str) -> None:
+def config(*args: Any, **settings: str | Sequence[str]) -> None:
     """Set what :func:`start` records.
 
     Keys are those of the command line, in either spelling: ``device``, ``level``, ``events``,
     ``call_stack``, ``analysis``, ``watch``, ``steps``, ``output`` (or ``output_path``), ``data_format``
     (or ``format``), ``max_trace_size`` and ``log_level``. Every value is a string, written as on the
-    command line. Keys that a call does not name go back to what the command line said, or to their defaults
-    if the program was started without it, except those that hold for the whole process: ``output``,
-    ``data_format``, ``watch``, ``max_trace_size`` and ``log_level``.
+    command line, or a list of strings where that has commas; an empty one turns off what can be. Keys
+    that a call does not name go back to what the command line said, or to their defaults if the program
+    was started without it, except those that hold for the whole process: ``output``, ``data_format``,
+    ``watch``, ``max_trace_size`` and ``log_level``.
 
     The call applies all of its arguments or, if one of them is wrong, none.
 
@@ -39,22 +41,31 @@ def config(*args: Any, **settings: str) -> None:
     msmemscope.exceptions.ConfigError: unknown key 'levle' (value 'op'); did you mean 'level'?
     >>> msmemscope.config(level=0)
     Traceback (most recent call last):
-    TypeError: Value for argument 'level' must be a string (use quotes)
+    TypeError: Value for argument 'level' must be a string or a list of strings (use quotes)
+    >>> msmemscope.config(events=["alloc", "free"])
 
-    :raises TypeError: for positional arguments and values that are no strings.
+    :raises TypeError: for positional arguments and values that are neither strings nor lists of them.
     :raises msmemscope.exceptions.ConfigError: for unknown keys and values that are not allowed.
     """
     if args:
         raise TypeError("config() takes no positional arguments")
-    for key, value in settings.items():
-        if not isinstance(value, str):
-            raise TypeError(f"Value for argument '{key}' must be a string (use quotes)")
-        if not (is_encodable(key) and is_encodable(value)):
-            raise ConfigError(f"the value of {key!a} must be valid Unicode text, without lone surrogates: {value!a}")
-    for note in _internal.configure(list(settings.items())):
+    texts = [(key, _setting_text(key, value)) for key, value in settings.items()]
+    for note in _internal.configure(texts):
         _messages.warning(note)
     _recorder.patch()
     _collectors.synchronise()
+
+
+def _setting_text(key: str, value: Any) -> str:
+    """The value of a setting as on the command line; checked as far as that goes without knowing the key."""
+    if isinstance(value, (list, tuple)) and _internal.is_list(key) and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
+    if not isinstance(value, str):
+        or_list = " or a list of strings" if _internal.is_list(key) else ""
+        raise TypeError(f"Value for argument '{key}' must be a string{or_list} (use quotes)")
+    if not (is_encodable(key) and is_encodable(value)):
+        raise ConfigError(f"the value of {key!a} must be valid Unicode text, without lone surrogates: {value!a}")
+    return value
 
 
 def start() -> None:
@@ -168,7 +179,7 @@ _scopes = _Scopes()
 class Recording:
     """What :func:`recording` gives: a context manager and decorator."""
 
-    def __init__(self, settings: dict[str, str]) -> None:
+    def __init__(self, settings: dict[str, str | Sequence[str]]) -> None:
         self._settings = settings
 
     def _enter(self) -> None:
@@ -187,7 +198,7 @@ class Recording:
         return decorate(function, self._enter, _scopes.leave, is_stepwise=False)
 
 
-def recording(**settings: str) -> Recording:
+def recording(**settings: str | Sequence[str]) -> Recording:
     """Record what happens inside a ``with`` block or a decorated function.
 
     Takes the arguments of :func:`config`; without any, what is set already counts. The block gets a
@@ -215,7 +226,7 @@ def finish_files(*, is_told: bool = False) -> None:
     directory = _internal.process_directory()
     if directory is None or _internal.is_supervised():
         return
-    program, later = _paths.program(), f"msmemscope finish {shlex.quote(str(directory))}"
+    program, later = _paths.program(), f"{_messages.tool_name()} finish {shlex.quote(str(directory))}"
     if program is None:
         _messages.warn_once(f"the recording is in {directory}; write its files with: {later}")
         return

@@ -190,7 +190,7 @@ class Watcher:
         from . import _collectors
 
         if _internal.state() != _internal.ON:
-            _messages.warn_once("blocks are watched while recording goes on: call msmemscope.start()")
+            _messages.warn_once(f"blocks are watched while recording goes on: call {_messages.tool_name()}.start()")
             return
         self._is_beginning = True
         try:

@@ -80,6 +80,13 @@ class Run:
         return [record[1:] for record in sorted(records)]
 
 
+def _older_program(directory: Path, name: str) -> str:
+    """The program under another name, which it looks at."""
+    link = directory / name
+    link.symlink_to(PROGRAM)
+    return str(link)
+
+
 def run_program(
     directory: Path,
     code,
@@ -91,6 +98,7 @@ def run_program(
     check=True,
     as_module=False,
     files=None,
+    program="msmemscope",
 ):
     """Runs Python code in a directory of its own, on the stand-in device; ``files`` lie beside it.
 
@@ -118,6 +126,7 @@ def run_program(
         variables["LD_PRELOAD"] = ":".join(str(LIBRARIES / f"lib{name}_hook.so") for name in names)
     elif mode == "cli":
         command = [str(PROGRAM), f"--output={directory / 'out'}", *options, "--", *command]
+        command[0] = str(PROGRAM) if program == "msmemscope" else _older_program(directory, program)
     completed = subprocess.run(
         command, cwd=directory, env=variables, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS
     )

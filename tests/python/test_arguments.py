@@ -7,9 +7,11 @@ from msmemscope.exceptions import TextError
 from msmemscope.exceptions import UnsupportedTargetError as Unsupported
 
 CONFIG = [
-    ({"level": 0}, TypeError, "Value for argument 'level' must be a string (use quotes)"),
-    ({"events": ["alloc"]}, TypeError, "Value for argument 'events' must be a string (use quotes)"),
-    ({"watch": None}, TypeError, "Value for argument 'watch' must be a string (use quotes)"),
+    ({"level": 0}, TypeError, "Value for argument 'level' must be a string or a list of strings (use quotes)"),
+    ({"events": ["alloc", 1]}, TypeError, "Value for argument 'events' must be a string or a list of strings"),
+    ({"watch": None}, TypeError, "Value for argument 'watch' must be a string or a list of strings (use quotes)"),
+    ({"output": ["a", "b"]}, TypeError, "Value for argument 'output' must be a string (use quotes)"),
+    ({"events": ["alloc", "fre"]}, ValueError, "did you mean 'free'?"),
     ({"levle": "op"}, ValueError, "did you mean 'level'?"),
     ({"": "x"}, ValueError, "unknown key"),
     ({"level": "operators"}, ValueError, "invalid value 'operators' for level"),
@@ -33,6 +35,38 @@ CONFIG = [
     ({"log_level": "loud"}, ValueError, "loud"),
     ({"max_trace_size": "much"}, ValueError, "much"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("listed", "text"),
+    [
+        ({"events": ["alloc", "launch"]}, {"events": "alloc,launch"}),
+        (
+            {"analysis": ("leaks", "decompose"), "device": ["npu:0", "cpu"]},
+            {"analysis": "leaks,decompose", "device": "npu:0,cpu"},
+        ),
+        ({"call_stack": ["python:3", "c:2"], "steps": ["1", "2"]}, {"call_stack": "python:3,c:2", "steps": "1,2"}),
+        ({"watch": ["full", "exp", "full-content"]}, {"watch": "full,exp,full-content"}),
+        ({"events": [], "watch": []}, {"events": "", "watch": ""}),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_lists_are_what_commas_are(listed, text):
+    msmemscope.config(**text)
+    expected = _internal.settings_text()
+    msmemscope.config(watch="")
+    msmemscope.config(**listed)
+    assert _internal.settings_text() == expected
+    msmemscope.config(watch="")
+
+
+def test_an_empty_watch_turns_watching_off():
+    msmemscope.config(watch="full,exp")
+    assert _internal.wants_watch()
+    msmemscope.config()
+    assert _internal.wants_watch(), "it holds for the process"
+    msmemscope.config(watch="")
+    assert not _internal.wants_watch()
 
 
 @pytest.mark.parametrize(("arguments", "kind", "text"), CONFIG, ids=lambda value: str(value)[:40])

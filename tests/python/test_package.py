@@ -54,7 +54,7 @@ def test_examples_of_the_guide(tmp_path, monkeypatch):
     options = doctest.IGNORE_EXCEPTION_DETAIL
     guide = str(ROOT / "docs" / "python.md")
     failed, tried = doctest.testfile(guide, module_relative=False, optionflags=options)
-    assert (failed, tried) == (0, 7)
+    assert (failed, tried) == (0, 8)
 
 
 def test_everything_public_is_documented():

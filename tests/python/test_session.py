@@ -272,6 +272,35 @@ def test_start_and_stop_out_of_order_do_nothing(run):
     """)
 
 
+@pytest.mark.parametrize("mode", ["api", "cli"])
+def test_with_the_earlier_name_all_messages_have_it(run, mode):
+    one = run(
+        """
+        import small_framework as device
+        import msleaks
+        class Tensor:
+            nbytes = 512
+            def data_ptr(self): return 4096
+        msleaks.watcher.watch(Tensor(), name="block")
+        msleaks.config(events="alloc,free,traceback", log_level="info", output="out")
+        msleaks.start()
+        device.begin()
+        device.free(device.allocate(1 << 20))
+        with msleaks.describe.describer(owner="a"), msleaks.describe.describer(owner="b"):
+            with msleaks.describe.describer(owner="c"), msleaks.describe.describer(owner="d"):
+                pass
+        msleaks.stop()
+        """,
+        mode=mode,
+        options=("--collect-mode=deferred",),
+        program="msleaks",
+    )
+    assert "call msleaks.start()" in one.stderr
+    assert "[msleaks] Warning: more than 3 labels" in one.stderr
+    ours = [line for line in one.stderr.splitlines() if line.startswith("[")]
+    assert all(line.startswith("[msleaks] ") and "msmemscope" not in line for line in ours), one.stderr
+
+
 def test_msleaks_has_the_earlier_names(run):
     one = run("""
         import msleaks

@@ -427,6 +427,39 @@ def test_the_api_watches_without_the_command_line(tmp_path, watch):
     assert found and {corruption["operator"] for corruption in found} == {"torch._ops.stomp.spill.default"}
 
 
+SWITCHED_OFF = """
+import torch, torch_npu, msmemscope
+msmemscope.config(watch="full,sigmoid_", output=OUTPUT)
+msmemscope.start()
+block = torch.full((64,), 2.0, device="npu")
+block.exp()
+msmemscope.stop(finish=False)
+msmemscope.config(watch="")
+msmemscope.start()
+block.cos()
+named = torch.ones(64, device="npu")
+msmemscope.watcher.watch(named, name="named")
+named.sin()
+msmemscope.stop()
+"""
+
+
+def test_watching_is_switched_off_by_an_empty_value_and_lies_where_the_manual_says(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": PYTHON_PATH, "ASCEND_LAUNCH_BLOCKING": "1"}
+    code = f"OUTPUT = {str(tmp_path / 'output')!r}\n" + SWITCHED_OFF
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "can only be set once" not in result.stderr
+    (link,) = (tmp_path / "output" / "watch_dump").iterdir()
+    assert link.name.endswith("_ascend_device_0")
+    (path,) = link.glob("watch_dump_data_check_sum_0_*.csv")
+    looks = [row.split("torch._ops.aten.", 1)[1] for row in path.read_text().splitlines()[1:] if "aten" in row]
+    assert any(look.startswith("exp.default_1-torch._ops.aten.full.default") for look in looks)
+    assert not any(look.startswith("cos") for look in looks), "nothing is watched then"
+    assert any(look.startswith("sin.default_1-named") for look in looks), "except for what was named"
+    assert not any(look.startswith("sin.default_1-torch") for look in looks)
+
+
 def test_nothing_watched_is_said(tmp_path):
     environment = {**os.environ}
     command = [PROGRAM, "-o", tmp_path / "output", "--", sys.executable, "-c", "import torch; torch.ones(3).npu()"]

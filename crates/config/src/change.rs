@@ -40,7 +40,8 @@ pub struct SettingsChange {
     pub analysis: Option<AnalysisSet>,
     pub oom_block_count: Option<u16>,
     pub report: Option<ReportStyle>,
-    pub watch: Option<Watch>,
+    /// `Some(None)` turns watching off.
+    pub watch: Option<Option<Watch>>,
     pub data_formats: Option<DataFormats>,
     pub output: Option<PathBuf>,
     pub log_level: Option<LogLevel>,
@@ -69,7 +70,7 @@ impl SettingsChange {
         copy_given!(level, steps, call_stacks, collect_mode, devices, oom_block_count, report, data_formats, output);
         copy_given!(log_level);
         if let Some(watch) = &self.watch {
-            settings.watch = Some(watch.clone());
+            settings.watch.clone_from(watch);
         }
         if let Some(size) = self.max_trace_size_bytes {
             settings.max_trace_size_bytes = Some(size);
@@ -120,7 +121,7 @@ impl SettingsChange {
             }
             OptionId::Watch => {
                 let watch = parse_watch(text).map_err(|problem| reader.error(Some(problem)))?;
-                self.watch = Some(watch);
+                self.watch = Some(Some(watch));
             }
             OptionId::Help
             | OptionId::Version

@@ -42,7 +42,7 @@ pub use json::config_json;
 pub use link::EventSelection;
 pub use note::Note;
 pub use parse::{Command, Invocation, parse};
-pub use python::{apply_python_config, python_keys};
+pub use python::{apply_python_config, python_keys, takes_list};
 pub use reference::reference_page;
 pub use sets::{AnalysisSet, EventSet, LevelSet};
 pub use settings::{

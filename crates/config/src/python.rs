@@ -33,10 +33,32 @@ pub fn apply_python_config(arguments: &[(&str, &str)]) -> Result<SettingsChange,
             }
             continue;
         }
-        change.set(spec, spelling, OsStr::new(value))?;
+        if spec.id == OptionId::Watch && value.is_empty() {
+            change.watch = Some(None); // as an empty list of anything else; on the command line END is missing
+        } else {
+            change.set(spec, spelling, OsStr::new(value))?;
+        }
         taken.push((spec.id, spelling, value));
     }
     Ok(change)
+}
+
+/// Whether the value of a key is a list, written with commas.
+pub fn takes_list(key: &str) -> bool {
+    let found = OPTIONS.iter().find(|spec| spec.python_keys.contains(&key));
+    found.is_some_and(|spec| {
+        matches!(
+            spec.id,
+            OptionId::Level
+                | OptionId::Events
+                | OptionId::Steps
+                | OptionId::CallStack
+                | OptionId::Device
+                | OptionId::Analysis
+                | OptionId::Watch
+                | OptionId::DataFormat
+        )
+    })
 }
 
 /// All keys of `config()`.
@@ -49,8 +71,8 @@ impl SettingsChange {
     ///
     /// What a call does not name falls back to what the process was started with (`launched`: the command line's
     /// settings, or else the defaults), except the settings that hold for the whole process (output directory,
-    /// formats, watch, verbosity, style of reports, size limit): those stay. Once recording has begun
-    /// (`is_fixed`), output directory, formats and watch can no longer change. Recording waits for `start()`.
+    /// formats, watch, verbosity, style of reports, size limit): those stay. Once recording has begun (`is_fixed`),
+    /// output directory and formats can no longer change, and watch only to nothing. Recording waits for `start()`.
     pub fn apply_in_python(
         &self,
         current: &Settings,
@@ -85,10 +107,12 @@ impl SettingsChange {
             let formats: Vec<&str> = formats.collect();
             keep(settings.output != current.output, "output", format!("'{}'", current.output.display()));
             keep(settings.data_formats != current.data_formats, "data_format", format!("'{}'", formats.join(",")));
-            keep(settings.watch != current.watch, "watch", "the value".to_owned());
+            // Watching can end at any time.
+            let is_off = settings.watch.is_none();
+            keep(!is_off && settings.watch != current.watch, "watch", "the value".to_owned());
             settings.output = base.output;
             settings.data_formats = base.data_formats;
-            settings.watch = base.watch;
+            settings.watch = base.watch.filter(|_| !is_off);
         }
         (settings, notes)
     }

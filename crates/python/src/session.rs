@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msmemscope_config::{
     AnalysisSet, CollectMode, RECORDING_VARIABLE, Recording, Settings, SettingsChange, Variant, Watch,
-    apply_python_config, python_keys,
+    apply_python_config, python_keys, takes_list,
 };
 use msmemscope_control::{CollectionPlan, ConnectError, ControlTable, Recorder};
 use msmemscope_event::{Device, LossReason, RecordingState};
@@ -243,6 +243,18 @@ fn configure(arguments: Vec<(String, String)>) -> PyResult<Vec<String>> {
     })
 }
 
+/// The name of the tool that the user knows: the command, the module, the beginning of messages.
+#[pyfunction]
+fn tool_name() -> &'static str {
+    with_session(|session| session.recording.settings.variant.program_name())
+}
+
+/// Whether the value of a key of `config()` is a list, written with commas.
+#[pyfunction]
+fn is_list(key: &str) -> bool {
+    takes_list(key)
+}
+
 /// All keys of `config()`.
 #[pyfunction]
 fn keys() -> Vec<&'static str> {
@@ -367,6 +379,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(use_older_names, module)?)?;
     module.add_function(wrap_pyfunction!(configure, module)?)?;
     module.add_function(wrap_pyfunction!(keys, module)?)?;
+    module.add_function(wrap_pyfunction!(is_list, module)?)?;
+    module.add_function(wrap_pyfunction!(tool_name, module)?)?;
     module.add_function(wrap_pyfunction!(settings_text, module)?)?;
     module.add_function(wrap_pyfunction!(set_default_frames, module)?)?;
     module.add_function(wrap_pyfunction!(wants_decompose, module)?)?;

@@ -5,7 +5,8 @@
 //! that the device is done. Only then do they lock their state, and call no Python until it is
 //! unlocked: another thread may get the interpreter's lock in between and want the state.
 
-use std::path::PathBuf;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -70,6 +71,8 @@ struct Process {
     map: DeviceMap,
     is_blocking: bool,
     said: Vec<String>,
+    /// Devices whose files have their link.
+    linked: Vec<Device>,
 }
 
 impl Process {
@@ -81,7 +84,31 @@ impl Process {
             map: DeviceMap::parse(variable("ASCEND_RT_VISIBLE_DEVICES").as_bytes()),
             is_blocking: variable("ASCEND_LAUNCH_BLOCKING") == "1",
             said: Vec::new(),
+            linked: Vec::new(),
         }
+    }
+}
+
+impl Process {
+    /// Where files about watched blocks of a device are, below the directory of the process.
+    fn dump_place(&self, device: Device) -> PathBuf {
+        PathBuf::from(format!("device_{}", self.physical(device))).join(DUMP_DIRECTORY)
+    }
+
+    /// Makes the files about a device's blocks appear where the user manual says, beside the directories of processes:
+    /// in `watch_dump`, with a link for each process and device.
+    fn link_dumps(&mut self, device: Device) {
+        if self.linked.contains(&device) {
+            return;
+        }
+        let Some(directory) = self.recorder.and_then(|recorder| recorder.process_directory()) else { return };
+        self.linked.push(device);
+        let (Some(results), Some(name)) = (directory.parent(), directory.file_name()) else { return };
+        let (links, place) = (results.join(DUMP_DIRECTORY), self.dump_place(device));
+        let link = links.join(format!("{}_device_{}", name.to_string_lossy(), self.physical(device)));
+        // Another process may have made the directory; a link that cannot be made is no loss.
+        let _ = std::fs::DirBuilder::new().mode(0o750).create(&links);
+        let _ = std::os::unix::fs::symlink(Path::new("..").join(name).join(place), link);
     }
 }
 
@@ -95,6 +122,9 @@ impl Surroundings for Process {
     }
 
     fn record(&mut self, record: &WatchRecord<'_>) {
+        if record.detail.checksum.is_some() || record.detail.file.is_some() {
+            self.link_dumps(record.detail.device);
+        }
         let Some(recorder) = self.recorder else { return };
         let text_id = |text: &str| if text.is_empty() { 0 } else { recorder.intern(text.as_bytes()) };
         let detail = record.detail.to_text();
@@ -122,7 +152,7 @@ impl Surroundings for Process {
 
     fn dump_directory(&mut self, device: Device) -> Option<PathBuf> {
         let directory = self.recorder?.process_directory()?;
-        Some(directory.join(format!("device_{}", self.physical(device))).join(DUMP_DIRECTORY))
+        Some(directory.join(self.dump_place(device)))
     }
 
     fn is_blocking(&self) -> bool {
@@ -224,6 +254,16 @@ impl BlockWatch {
         }
         let (state, named) = (Mutex::new(state), Mutex::new(Vec::new()));
         Self { synchronise, synchronise_stream, is_capturing, has_own_layout, state, named }
+    }
+
+    /// Forgets what the settings asked for. Blocks that the user named in Python are watched on.
+    fn forget_settings(&self) {
+        let mut state = self.state();
+        let State { process, explicit, hunt, .. } = &mut *state;
+        if let Some(hunt) = hunt.take() {
+            hunt.record_coverage(process);
+        }
+        explicit.forget_operators(process);
     }
 
     /// Blocks that were alive before the recorder told about them: device, address, size.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::{errno, message, process};
+use crate::{errno, message, process, settings};
 
 /// Where the program may be, seen from this library: installed, in a wheel, or a build. The launcher
 /// script comes last: the program itself needs no shell.
@@ -17,7 +17,8 @@ pub fn finish(given: Option<&Path>, directory: &Path) {
     if end != Some(0) {
         let directory = directory.display();
         let when = if end.is_some() { "once the cause is removed" } else { "for its results" };
-        message::say(&format!("the recording is in {directory}; {when}: msmemscope finish '{directory}'"));
+        let tool = settings::tool_name();
+        message::say(&format!("the recording is in {directory}; {when}: {tool} finish '{directory}'"));
     }
 }
 

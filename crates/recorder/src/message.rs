@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::errno;
+use crate::{errno, settings};
 
 const STDERR: i32 = 2;
 
@@ -34,7 +34,7 @@ pub fn stderr_is_unchanged() -> bool {
     remembered != (0, 0) && remembered == identity_of_stderr()
 }
 
-/// Writes `[msmemscope] <text>` as one line.
+/// Writes `[<tool>] <text>` as one line.
 #[cold]
 pub fn say(text: &str) {
     errno::aside(|| {
@@ -51,7 +51,7 @@ pub fn say(text: &str) {
 }
 
 fn write_without_sigpipe(text: &str) {
-    let parts = ["[msmemscope] ", text, "\n"];
+    let parts = ["[", settings::tool_name(), "] ", text, "\n"];
     let vectors = parts.map(|part| libc::iovec { iov_base: part.as_ptr() as *mut _, iov_len: part.len() });
     // SAFETY: signal sets are initialised by sigemptyset before use; all pointers are valid for the calls.
     unsafe {

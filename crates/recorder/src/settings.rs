@@ -85,6 +85,13 @@ pub fn recording() -> &'static Recording {
     }
 }
 
+/// The name of the tool that the user knows.
+pub fn tool_name() -> &'static str {
+    // SAFETY: null or settings that are never freed.
+    let recording = unsafe { RECORDING.load(Ordering::Acquire).as_ref() };
+    recording.map_or(Variant::Msmemscope, |recording| recording.settings.variant).program_name()
+}
+
 /// What to do before anybody says otherwise.
 pub fn initial_state() -> RecordingState {
     let settings = &recording().settings;

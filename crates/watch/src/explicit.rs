@@ -51,6 +51,8 @@ struct Seen {
 
 struct Watched {
     target: Target,
+    /// Whether it is an output of the operator that the selection names.
+    is_selected: bool,
     output_index: u32,
     /// The allocation that holds it, as far as known.
     generation: Option<u64>,
@@ -107,6 +109,14 @@ impl Explicit {
         !self.has_started && self.selection.start.as_ref().is_some_and(|start| start.matches(operator))
     }
 
+    /// Nothing is selected any more; blocks that somebody added are watched on.
+    pub fn forget_operators(&mut self, surroundings: &mut dyn Surroundings) {
+        self.selection = Selection { full_content: self.selection.full_content, ..Selection::default() };
+        while let Some(index) = self.watched.iter().position(|watched| watched.is_selected) {
+            self.finish(index, WatchNote::Removed, None, surroundings);
+        }
+    }
+
     /// What is watched.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         self.watched.iter().map(|watched| &watched.target)
@@ -115,7 +125,7 @@ impl Explicit {
     /// Watches a block from now on; one at the same address is replaced.
     pub fn add(&mut self, target: Target, blocks: &LiveBlocks, surroundings: &mut dyn Surroundings) {
         self.watched.retain(|watched| watched.target.address != target.address);
-        self.begin(target, 0, blocks);
+        self.begin(target, None, blocks);
         let index = self.watched.len() - 1;
         let nothing = OperatorCall {
             name: "",
@@ -209,7 +219,7 @@ impl Explicit {
                 device: output.device,
                 most_dumps: None,
             };
-            self.begin(target, output.index, blocks);
+            self.begin(target, Some(output.index), blocks);
             let index = self.watched.len() - 1;
             if !self.look(index, call, WatchNote::Look, true, surroundings) {
                 self.watched.pop();
@@ -217,12 +227,13 @@ impl Explicit {
         }
     }
 
-    fn begin(&mut self, target: Target, output_index: u32, blocks: &LiveBlocks) {
+    fn begin(&mut self, target: Target, output_index: Option<u32>, blocks: &LiveBlocks) {
         let generation = blocks.holding(target.address).map(|block| block.generation);
         let dumps_left = target.most_dumps;
         self.watched.push(Watched {
             target,
-            output_index,
+            is_selected: output_index.is_some(),
+            output_index: output_index.unwrap_or(0),
             generation,
             dumps_left,
             seen: None,

@@ -116,6 +116,10 @@ class Watching:
         """Where blocks are watched that somebody named."""
         return self._native.addresses()
 
+    def forget_settings(self) -> None:
+        """Watch only what somebody named."""
+        self._native.forget_settings()
+
     def record_coverage(self) -> None:
         """Take down how much was looked at so far."""
         self._native.record_coverage()
@@ -134,5 +138,7 @@ def follow(wanted: bool) -> Watching | None:
     global _watching
     if wanted and _watching is None:
         _watching = Watching()
+    if _watching is not None and not _internal.wants_watch():
+        _watching.forget_settings()
     watcher.follow(_watching if wanted else None)
     return _watching if wanted else None

@@ -101,7 +101,16 @@ fn empty_values_turn_items_off_where_that_makes_sense() {
     let (settings, notes) = change.expect("valid").apply_in_python(&defaults(), None, false);
     assert!(settings.events.collected.is_empty() && settings.analysis.is_empty());
     assert_eq!(notes, []);
-    for key in ["device", "data_format", "format", "steps", "watch", "output", "log_level"] {
+    let watch = apply_python_config(&[("watch", "full,exp")]).expect("valid").watch.expect("given");
+    let watching = Settings { watch, ..defaults() };
+    for is_fixed in [false, true] {
+        let change = apply_python_config(&[("watch", "")]).expect("valid");
+        let (settings, notes) = change.apply_in_python(&watching, None, is_fixed);
+        assert_eq!((settings.watch, notes), (None, vec![]));
+        let (settings, _) = apply_python_config(&[]).expect("valid").apply_in_python(&watching, None, is_fixed);
+        assert_eq!(settings.watch, watching.watch, "it holds for the process");
+    }
+    for key in ["device", "data_format", "format", "steps", "output", "log_level"] {
         let error = apply_python_config(&[(key, "")]).expect_err(key);
         assert!(error.to_string().contains(&format!("'' for {key}")), "{error}");
     }

@@ -213,10 +213,11 @@ fn guest_runs_operators_whose_device_shows_later() {
         assert_eq!((table.message_count)(), before, "none of them came through the interface");
     }
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let thread = scope.spawn(|| {
             access(0);
             operator(1, "ends with its thread");
         });
+        thread.join().expect("a thread"); // waits for its end, not only for that of the function
     });
     assert_eq!(recorder.loss_count(LossReason::Reentered), 0);
 }
