@@ -1,8 +1,11 @@
 """Offline analyses through Python."""
 
+import sqlite3
+
 import msmemscope
 import pytest
 from msmemscope.analyzer import InefficientAnalyzer, InefficientConfig, LeaksAnalyzer, LeaksConfig
+from msmemscope.exceptions import AnalysisError
 
 PROGRAM = """
     import msmemscope
@@ -104,3 +107,14 @@ def test_what_there_is():
         "config_class": "InefficientConfig",
         "parameters": ["input_path", "mem_size", "inefficient_type", "idle_threshold"],
     }
+
+
+def test_a_database_with_names_that_are_no_text_is_an_error(tmp_path):
+    path = tmp_path / "memscope_dump_20250102000000.db"
+    connection = sqlite3.connect(path)
+    connection.execute('CREATE TABLE memscope_dump ("ID", "Event", "NamXX")')
+    connection.commit()
+    connection.close()
+    path.write_bytes(path.read_bytes().replace(b"NamXX", b"Nam\xff\xfe"))
+    with pytest.raises(AnalysisError, match="has no column"):
+        msmemscope.check_leaks(str(path), "test")

@@ -105,8 +105,8 @@ fn completeness_lines(completeness: &Completeness, summary: &Summary) -> Vec<Str
     const SHOWN: usize = 10;
     let mut lines = missing(completeness, summary);
     lines.extend(completeness.damage.iter().take(SHOWN).map(describe_damage));
-    if completeness.damage.len() > SHOWN {
-        lines.push(format!("... and {} more places", completeness.damage.len() - SHOWN));
+    if completeness.damaged_places > SHOWN as u64 {
+        lines.push(format!("... and {} more places", count(completeness.damaged_places - SHOWN as u64)));
     }
     lines
 }

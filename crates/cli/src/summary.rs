@@ -280,7 +280,7 @@ pub fn missing(completeness: &Completeness, summary: &Summary) -> Vec<String> {
 pub fn lost_events(completeness: &Completeness) -> Vec<String> {
     let mut lines: Vec<String> = losses(completeness, LossReason::loses_events).collect();
     if !completeness.damage.is_empty() {
-        let places = counted(completeness.damage.len() as u64, "place");
+        let places = counted(completeness.damaged_places, "place");
         lines.push(format!("{places} of the trace cannot be read (see 'info')"));
     }
     if completeness.buffered && !completeness.closed {

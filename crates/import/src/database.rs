@@ -1,10 +1,14 @@
 //! Rows of dump databases. Opened read-only and untouched by journals; further tables and columns,
 //! such as those MindStudio Insight adds, are ignored.
+//!
+//! Only rows that are stored are read, and not more of them than the file has room for: a view, a computed column or
+//! a tree that leads back to itself would make a small file cost any amount of time and memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::csv::DUMP_COLUMNS;
 use crate::report::{ImportReport, SkipReason};
@@ -15,6 +19,19 @@ pub const DUMP_TABLES: [&str; 2] = ["memscope_dump", "leaks_dump"];
 
 /// First bytes of every database file.
 pub(crate) const MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// Text of all rows together, per byte of the file. Recoding takes some; more is not stored but repeated.
+const MOST_TEXT_PER_BYTE: u64 = 4;
+/// Instructions of SQLite's machine per byte of the file. A row of twelve columns takes about twenty instructions and
+/// as many bytes.
+const MOST_INSTRUCTIONS_PER_BYTE: u64 = 16;
+/// What every file may take besides, whatever its size.
+const FREE_TEXT_BYTES: u64 = 1 << 20;
+const FREE_INSTRUCTIONS: u64 = 1 << 20;
+/// Instructions between two looks at what was used up.
+const INSTRUCTIONS_PER_LOOK: u64 = 1000;
+
+const MORE_THAN_FITS: &str = "it yields more than its size allows, so it is damaged or was made to do harm";
 
 /// The table with the rows, if there is one.
 pub fn find_dump_table(connection: &Connection) -> rusqlite::Result<Option<&'static str>> {
@@ -30,12 +47,15 @@ pub fn find_dump_table(connection: &Connection) -> rusqlite::Result<Option<&'sta
 
 /// Reads all rows. The error says what is wrong with the database.
 pub(crate) fn read(path: &Path, report: &mut ImportReport, mut take: impl FnMut(&Row<'_>, u64)) -> Result<(), String> {
-    let connection = open_read_only(path).map_err(|error| describe(&error))?;
+    let mut connection = open_read_only(path).map_err(|error| describe(&error))?;
+    let file_bytes = stored_bytes(path);
+    limit_work(&mut connection, file_bytes).map_err(|error| describe(&error))?;
+    let mut text_bytes_left = file_bytes.saturating_mul(MOST_TEXT_PER_BYTE).saturating_add(FREE_TEXT_BYTES);
     let problem = |error: rusqlite::Error| describe(&error);
     let table = find_dump_table(&connection)
         .map_err(problem)?
         .ok_or_else(|| format!("no table {} or {}", DUMP_TABLES[0], DUMP_TABLES[1]))?;
-    let columns = column_names(&connection, table).map_err(problem)?;
+    let columns = stored_columns(&connection, table)?;
     if let Some(missing) = DUMP_COLUMNS.iter().find(|wanted| !columns.iter().any(|column| column == *wanted)) {
         return Err(format!("table {table} has no column {missing:?}"));
     }
@@ -87,6 +107,10 @@ pub(crate) fn read(path: &Path, report: &mut ImportReport, mut take: impl FnMut(
             python_stack: text(10),
             native_stack: text(11),
         };
+        let texts = [cells.event, cells.event_type, cells.name, cells.pointer, cells.attributes];
+        let texts = texts.into_iter().chain([cells.python_stack, cells.native_stack]);
+        let text_bytes = texts.map(|text| text.len() as u64).sum();
+        text_bytes_left = text_bytes_left.checked_sub(text_bytes).ok_or(MORE_THAN_FITS)?;
         take(&cells, row_number);
     }
     Ok(())
@@ -95,10 +119,8 @@ pub(crate) fn read(path: &Path, report: &mut ImportReport, mut take: impl FnMut(
 /// A write-ahead log beside the file is read if there is one; otherwise the file is declared immutable,
 /// so that no side files appear beside it.
 fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    if Path::new(&wal).exists() {
+    if wal_path(path).exists() {
         return Connection::open_with_flags(path, flags);
     }
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -113,13 +135,59 @@ fn open_read_only(path: &Path) -> rusqlite::Result<Connection> {
     Connection::open_with_flags(uri, flags)
 }
 
-fn column_names(connection: &Connection, table: &str) -> rusqlite::Result<Vec<String>> {
-    let statement = connection.prepare(&format!("SELECT * FROM \"{table}\" LIMIT 0"))?;
-    Ok(statement.column_names().map(str::to_owned).collect())
+/// Bytes that can hold rows: the file, and a write-ahead log beside it.
+fn stored_bytes(path: &Path) -> u64 {
+    [path.to_owned(), wal_path(path)].iter().filter_map(|path| path.metadata().ok()).map(|found| found.len()).sum()
+}
+
+/// Lets queries fail when they take more than a file of this size can need.
+fn limit_work(connection: &mut Connection, file_bytes: u64) -> rusqlite::Result<()> {
+    let longest_bytes = file_bytes.saturating_add(FREE_TEXT_BYTES).min(i32::MAX as u64) as i32;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_bytes)?;
+    let most = file_bytes.saturating_mul(MOST_INSTRUCTIONS_PER_BYTE).saturating_add(FREE_INSTRUCTIONS);
+    let mut looks_left = most / INSTRUCTIONS_PER_LOOK;
+    let is_used_up = move || {
+        looks_left = looks_left.saturating_sub(1);
+        looks_left == 0
+    };
+    connection.progress_handler(INSTRUCTIONS_PER_LOOK as i32, Some(is_used_up))
+}
+
+/// The names of a table's columns, all of which must hold what is stored in the file.
+fn stored_columns(connection: &Connection, table: &str) -> Result<Vec<String>, String> {
+    let problem = |error: rusqlite::Error| describe(&error);
+    let sql = "SELECT type = 'table' AND rootpage > 0 FROM sqlite_master WHERE name = ?1";
+    let is_stored: bool = connection.query_row(sql, [table], |row| row.get(0)).map_err(problem)?;
+    if !is_stored {
+        return Err(format!("{table} is not a table with rows of its own"));
+    }
+    let mut statement = connection.prepare("SELECT name, hidden FROM pragma_table_xinfo(?1)").map_err(problem)?;
+    let mut rows = statement.query([table]).map_err(problem)?;
+    let mut names = Vec::new();
+    while let Some(row) = rows.next().map_err(problem)? {
+        let (Ok(ValueRef::Text(name)), Ok(ValueRef::Integer(hidden))) = (row.get_ref(0), row.get_ref(1)) else {
+            return Err(format!("the columns of {table} cannot be read"));
+        };
+        let name = String::from_utf8_lossy(name).into_owned();
+        if hidden != 0 {
+            return Err(format!("column {name:?} of {table} is computed"));
+        }
+        names.push(name);
+    }
+    Ok(names)
+}
+
+fn wal_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    PathBuf::from(name)
 }
 
 fn describe(error: &rusqlite::Error) -> String {
     match error {
+        rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::OperationInterrupted => {
+            MORE_THAN_FITS.to_owned()
+        }
         rusqlite::Error::SqliteFailure(_, Some(message)) => message.clone(),
         other => other.to_string(),
     }

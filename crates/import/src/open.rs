@@ -1,12 +1,14 @@
 //! Decides by content what a path holds.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use msmemscope_event::{Device, Record, StackId};
 use msmemscope_timeline::{FactSource, FactStream};
-use msmemscope_trace::{Definitions, RecordStream, TRACE_FILE_NAME, Trace};
+use msmemscope_trace::{
+    BYTES_OF_HOLES_READ, Definitions, RecordStream, TRACE_FILE_NAME, Trace, hole_bytes, open_regular_file,
+};
 use rustc_hash::FxHashMap;
 
 use crate::csv::{self, CsvLayout, CsvRecords};
@@ -200,18 +202,23 @@ impl Input {
 
     fn add_file(&mut self, path: &Path) -> Result<(), ImportError> {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(unreadable)?;
+        let mut file = open_regular_file(path).map_err(unreadable)?;
+        let holes_bytes = hole_bytes(&file.metadata().map_err(unreadable)?);
         let mut head = Vec::new();
         (&mut file).take(512).read_to_end(&mut head).map_err(unreadable)?;
+        let is_trace = head.starts_with(&msmemscope_trace::layout::FILE_MAGIC)
+            || path.file_name().is_some_and(|name| name == TRACE_FILE_NAME);
+        if !is_trace && holes_bytes > BYTES_OF_HOLES_READ {
+            let found = format!("{holes_bytes} bytes of it were never written");
+            return Err(ImportError::UnknownFormat { path: path.to_owned(), found });
+        }
         if head.starts_with(database::MAGIC) {
             return self.add_dump(path, |input, report| {
                 database::read(path, report, |row, row_number| input.take(row, row_number))
                     .map_err(|problem| ImportError::Database { path: path.to_owned(), problem })
             });
         }
-        if head.starts_with(&msmemscope_trace::layout::FILE_MAGIC)
-            || path.file_name().is_some_and(|name| name == TRACE_FILE_NAME)
-        {
+        if is_trace {
             let trace = Trace::open(path).map_err(|source| ImportError::Trace { path: path.to_owned(), source })?;
             self.traces.push(Recording::Trace { trace: Box::new(trace), path: path.to_owned() });
             return Ok(());
@@ -287,7 +294,7 @@ impl DumpTaker<'_> {
     fn read_csv(&mut self, path: &Path, report: &mut ImportReport) -> Result<(), ImportError> {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         let wrong_columns = |problem: String| ImportError::WrongColumns { path: path.to_owned(), problem };
-        let mut records = CsvRecords::new(File::open(path).map_err(unreadable)?);
+        let mut records = CsvRecords::new(open_regular_file(path).map_err(unreadable)?);
         let layout = match records.next_record().map_err(unreadable)? {
             Some(header) => CsvLayout::from_header(header.bytes).map_err(wrong_columns)?,
             None => return Err(wrong_columns("the file is empty".to_owned())),

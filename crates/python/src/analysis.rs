@@ -1,5 +1,6 @@
 //! Offline analyses of result files. Each gives its report as text for people and as JSON for programs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use msmemscope_analysis::annotate::{RowNotes, annotate};
@@ -13,6 +14,18 @@ use crate::exceptions::AnalysisError;
 
 fn failed(error: impl ToString) -> PyErr {
     AnalysisError::new_err(error.to_string())
+}
+
+/// Reads files of whatever origin without holding the interpreter's lock. A panic would reach Python as an exception
+/// that `except Exception` does not catch, so it becomes one that it does.
+pub(crate) fn reading<T: Send>(py: Python<'_>, read: impl FnOnce() -> PyResult<T> + Send) -> PyResult<T> {
+    py.detach(|| match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Err(failed(format!("internal error: {}", text.unwrap_or("a panic without a message"))))
+        }
+    })
 }
 
 /// Asks about every process in a file or directory; what could not be used is told first.
@@ -37,7 +50,7 @@ fn analyze_marks(
     start_index: u64,
 ) -> PyResult<(Option<String>, String, String)> {
     let questions = Questions { marks: Some(MarkSettings { message, start_index }), ..Questions::default() };
-    py.detach(|| {
+    reading(py, || {
         let (notice, answers, _) = ask(&path, &questions)?;
         let reports: Vec<_> = answers.iter().filter_map(|answers| answers.marks.as_ref()).collect();
         let report: String = reports.iter().map(|report| text::marks(report)).collect();
@@ -59,7 +72,7 @@ fn analyze_inefficient(
     let kinds = known.reduce(InefficiencyKinds::with).unwrap_or(InefficiencyKinds::ALL);
     let settings = InefficientSettings { minimum_size_bytes, kinds, idle_threshold };
     let questions = Questions { inefficient: Some(settings), ..Questions::default() };
-    py.detach(|| {
+    reading(py, || {
         let (notice, answers, notes) = ask(&path, &questions)?;
         if annotates {
             annotate(&path, &notes).map_err(failed)?;

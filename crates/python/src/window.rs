@@ -10,6 +10,7 @@ use msmemscope_import::open_several;
 use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent, TimelineSettings, run};
 use pyo3::prelude::*;
 
+use crate::analysis::reading;
 use crate::exceptions::AnalysisError;
 
 /// The use of one pool on one device.
@@ -86,7 +87,7 @@ type Leftovers = Vec<(String, String, String, u64, u64)>;
 /// Use of device memory between the marks `begin` and `end`, and what was allocated and kept there.
 #[pyfunction]
 fn memory_between(py: Python<'_>, path: PathBuf, begin: String, end: String) -> PyResult<(Peaks, Leftovers)> {
-    py.detach(|| {
+    reading(py, || {
         let imported = open_several(&[&path]).map_err(|error| AnalysisError::new_err(error.to_string()))?;
         let Some(recording) = imported.recordings.first() else {
             return Err(AnalysisError::new_err(format!("{}: nothing is recorded", path.display())));

@@ -2,11 +2,11 @@
 //! files by build id or by the name the module links to.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use msmemscope_trace::open_regular_file;
 use object::{Object, ObjectSection, ReadCache};
 
 /// Where distributions put debug files.
@@ -44,7 +44,7 @@ struct Facts {
 }
 
 fn read_facts(path: &Path) -> Option<Facts> {
-    let cache = ReadCache::new(File::open(path).ok()?);
+    let cache = ReadCache::new(open_regular_file(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
     let debug_information = file.section_by_name(".debug_info").or_else(|| file.section_by_name(".zdebug_info"));
     Some(Facts {
@@ -151,6 +151,10 @@ mod tests {
         assert_eq!(find(&text, &[], None, &[]).state, ModuleState::Missing);
         std::fs::write(&text, "not a library").expect("written");
         assert_eq!(find(&text, &[1], None, &[]).state, ModuleState::Missing);
+        // Nobody ever writes into this one: opening it must not wait.
+        let pipe = directory.path().join("library.so");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        assert_eq!(find(&pipe, &[1], None, &[]).state, ModuleState::Missing);
         let program = std::env::current_exe().expect("known");
         assert_eq!(find(&program, &[1, 2, 3], None, &[]).state, ModuleState::Changed);
     }

@@ -67,6 +67,8 @@ pub struct Definitions {
     python_stacks: HashMap<u32, Box<[PythonFrame]>>,
     codes: HashMap<u32, PythonCode>,
     modules: Vec<Module>,
+    /// Where in `modules` the latest one of an id is.
+    latest_modules: HashMap<u32, usize>,
     process_information: HashMap<ProcessInfoKey, Vec<u8>>,
     /// Settings, and when they came into force.
     settings: Vec<(u64, Vec<u8>)>,
@@ -99,6 +101,7 @@ impl Definitions {
                 self.codes.insert(id.0, code);
             }
             Fact::DefineModule { id, start_address, end_address, load_bias, path, build_id } => {
+                self.latest_modules.insert(id.0, self.modules.len());
                 self.modules.push(Module {
                     id,
                     start_address,
@@ -111,7 +114,8 @@ impl Definitions {
                 });
             }
             Fact::ModuleGone { id } => {
-                if let Some(module) = self.modules.iter_mut().rev().find(|module| module.id == id) {
+                let module = self.latest_modules.get(&id.0).and_then(|&index| self.modules.get_mut(index));
+                if let Some(module) = module {
                     module.gone_monotonic_ns = Some(record.monotonic_ns);
                 }
             }

@@ -20,11 +20,13 @@ mod compaction;
 mod definitions;
 mod merge;
 mod passing_blocks;
+mod regular_file;
 
 pub use appendix::append_facts;
 pub use definitions::{Definitions, Module, PythonCode, RecordedSettings};
 pub use merge::RecordStream;
-pub use reader::{Completeness, Damage, Trace, TraceError};
+pub use reader::{Completeness, Damage, MOST_DAMAGE_SHOWN, Trace, TraceError};
+pub use regular_file::{BYTES_OF_HOLES_READ, hole_bytes, open_regular_file};
 
 /// Name of the trace file inside the directory of a process.
 pub const TRACE_FILE_NAME: &str = "recording.trace";

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use crate::codec::{self, CodecState, Decoded};
 use crate::definitions::Definitions;
 use crate::layout::{self, CHUNK_HEADER_BYTES, ChunkState, FILE_HEADER_BYTES, chunk_offset, file_offset};
 use crate::merge::RecordStream;
+use crate::regular_file::{BYTES_OF_HOLES_READ, hole_bytes, open_regular_file};
 
 /// Why a file cannot be read as a trace at all.
 #[derive(Debug)]
@@ -128,8 +130,10 @@ pub struct Completeness {
     pub records: u64,
     /// Bytes of decoded records.
     pub record_bytes: u64,
-    /// Everything that could not be used.
+    /// The first places that could not be used, at most [`MOST_DAMAGE_SHOWN`].
     pub damage: Vec<Damage>,
+    /// How many places could not be used.
+    pub damaged_places: u64,
     /// Losses the recorder itself counted.
     pub losses: Vec<(LossReason, u64)>,
     /// Whether the process ended in the normal way.
@@ -142,7 +146,24 @@ pub struct Completeness {
     pub records_left_out: u64,
 }
 
+/// This many damaged places are described one by one; of more, only their number is known.
+pub const MOST_DAMAGE_SHOWN: usize = 1000;
+
 impl Completeness {
+    fn add_damage(&mut self, damage: Damage) {
+        self.damaged_places += 1;
+        if self.damage.len() < MOST_DAMAGE_SHOWN {
+            self.damage.push(damage);
+        }
+    }
+
+    fn add_loss(&mut self, reason: LossReason, count: u64) {
+        match self.losses.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, total)) => *total = total.saturating_add(count),
+            None => self.losses.push((reason, count)),
+        }
+    }
+
     /// Whether every event that the process completed is here.
     pub fn is_complete(&self) -> bool {
         self.damage.is_empty() && !self.losses.iter().any(|(reason, count)| reason.loses_events() && *count > 0)
@@ -156,6 +177,23 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Where the next bytes are that take room on disk, from `offset` on; nothing if only a hole follows.
+    fn next_data(&self, offset: u64) -> Option<u64> {
+        match self {
+            Source::Memory(_) => Some(offset),
+            Source::File(file) => {
+                // SAFETY: plain system call on a descriptor we own; reading does not use the position it sets.
+                let found = unsafe { libc::lseek(file.as_raw_fd(), offset as libc::off_t, libc::SEEK_DATA) };
+                match u64::try_from(found) {
+                    Ok(found) => Some(found),
+                    Err(_) if io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) => None,
+                    // A file system that knows nothing of holes.
+                    Err(_) => Some(offset),
+                }
+            }
+        }
+    }
+
     /// Reads as much of the range as exists.
     pub(crate) fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         match self {
@@ -193,6 +231,9 @@ pub(crate) struct ChunkSummary {
     /// Every record is whole and none is earlier than the one before it.
     pub(crate) is_orderly: bool,
 }
+
+/// No writer makes chunks as large as this; with larger ones, files of a few pages would cost gigabytes to read.
+const LARGEST_CHUNK_BYTES: usize = 1 << 20;
 
 /// How many codes a [`Device`] can have.
 const DEVICE_CODES: usize = 4096;
@@ -262,20 +303,20 @@ pub(crate) fn check_header(header: &[u8]) -> Result<(), TraceError> {
 impl Trace {
     /// Opens a trace file and makes a first pass over it.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
-        let file = File::open(path)?;
-        let file_bytes = file.metadata()?.len();
-        Self::index(Source::File(file), file_bytes)
+        let file = open_regular_file(path)?;
+        let metadata = file.metadata()?;
+        Self::index(Source::File(file), metadata.len(), hole_bytes(&metadata) > BYTES_OF_HOLES_READ)
     }
 
     /// Reads a trace from memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, TraceError> {
         let file_bytes = bytes.len() as u64;
-        Self::index(Source::Memory(bytes), file_bytes)
+        Self::index(Source::Memory(bytes), file_bytes, false)
     }
 
     /// Reads only who was recorded.
     pub fn identify(path: &Path) -> Result<TraceIdentity, TraceError> {
-        let header = Source::File(File::open(path)?).read(0, FILE_HEADER_BYTES)?;
+        let header = Source::File(open_regular_file(path)?).read(0, FILE_HEADER_BYTES)?;
         check_header(&header)?;
         Ok(TraceIdentity {
             process_id: u32_at(&header, file_offset::PROCESS_ID),
@@ -285,11 +326,11 @@ impl Trace {
         })
     }
 
-    fn index(source: Source, file_bytes: u64) -> Result<Self, TraceError> {
+    fn index(source: Source, file_bytes: u64, is_sparse: bool) -> Result<Self, TraceError> {
         let header = source.read(0, FILE_HEADER_BYTES)?;
         check_header(&header)?;
         let chunk_bytes = u32_at(&header, file_offset::CHUNK_BYTES) as usize;
-        if !(CHUNK_HEADER_BYTES * 2..=64 << 20).contains(&chunk_bytes) {
+        if !(CHUNK_HEADER_BYTES * 2..=LARGEST_CHUNK_BYTES).contains(&chunk_bytes) {
             return Err(TraceError::HeaderDamaged { reason: "impossible chunk size" });
         }
         let closed = u32_at(&header, file_offset::CLOSED) == 1;
@@ -324,7 +365,7 @@ impl Trace {
             earliest_monotonic_ns: u64::MAX,
             latest_monotonic_ns: 0,
         };
-        trace.index_chunks(chunk_bytes)?;
+        trace.index_chunks(chunk_bytes, is_sparse)?;
         if trace.earliest_monotonic_ns == u64::MAX {
             trace.earliest_monotonic_ns = start_monotonic_ns;
             trace.latest_monotonic_ns = start_monotonic_ns;
@@ -334,28 +375,37 @@ impl Trace {
 
     /// The first pass: definitions, time ranges, damage. Chunks are counted by what the header says
     /// and by what the file holds, whichever is more: either may be the damaged one.
-    fn index_chunks(&mut self, chunk_bytes: usize) -> Result<(), TraceError> {
+    fn index_chunks(&mut self, chunk_bytes: usize, is_sparse: bool) -> Result<(), TraceError> {
         let content_bytes = self.completeness.file_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
         let chunks_in_file = u32::try_from(content_bytes.div_ceil(chunk_bytes as u64)).unwrap_or(u32::MAX);
-        for index in 0..chunks_in_file {
+        let mut index = 0;
+        while index < chunks_in_file {
             let file_offset = FILE_HEADER_BYTES as u64 + u64::from(index) * chunk_bytes as u64;
+            if is_sparse {
+                // A chunk that is all hole reads as one that nobody ever wrote into.
+                let Some(data) = self.source.next_data(file_offset) else { break };
+                let skipped = (data - file_offset) / chunk_bytes as u64;
+                if skipped > 0 {
+                    index = u32::try_from(u64::from(index) + skipped).unwrap_or(u32::MAX);
+                    continue;
+                }
+            }
             let bytes = self.source.read(file_offset, chunk_bytes)?;
             self.index_chunk(index, file_offset, &bytes, chunk_bytes);
+            index += 1;
         }
-        for chunk in chunks_in_file..self.completeness.chunks_allocated {
-            self.completeness.damage.push(Damage::ChunkMissing { chunk });
-            if self.completeness.damage.len() > 100_000 {
-                break;
-            }
-        }
+        let missing = chunks_in_file..self.completeness.chunks_allocated;
+        let described = missing.clone().take(MOST_DAMAGE_SHOWN);
+        let not_described = missing.len().saturating_sub(MOST_DAMAGE_SHOWN) as u64;
+        described.for_each(|chunk| self.completeness.add_damage(Damage::ChunkMissing { chunk }));
+        self.completeness.damaged_places += not_described;
         Ok(())
     }
 
     fn index_chunk(&mut self, index: u32, file_offset: u64, bytes: &[u8], chunk_bytes: usize) {
-        let damage = &mut self.completeness.damage;
         if bytes.len() < CHUNK_HEADER_BYTES {
             if index < self.completeness.chunks_allocated {
-                damage.push(Damage::ChunkMissing { chunk: index });
+                self.completeness.add_damage(Damage::ChunkMissing { chunk: index });
             }
             return;
         }
@@ -366,7 +416,7 @@ impl Trace {
         }
         let plausible = magic == layout::CHUNK_MAGIC && committed_bytes <= chunk_bytes - CHUNK_HEADER_BYTES;
         if !plausible {
-            damage.push(Damage::ChunkHeaderDamaged { chunk: index });
+            self.completeness.add_damage(Damage::ChunkHeaderDamaged { chunk: index });
             return;
         }
         // A round of compaction counts when it is complete: then its chunks do, and those it replaces do not any more.
@@ -379,11 +429,11 @@ impl Trace {
         let payload = &available[..committed_bytes.min(available.len())];
         if payload.len() < committed_bytes {
             let missing_bytes = (committed_bytes - payload.len()) as u64;
-            damage.push(Damage::ChunkCut { chunk: index, missing_bytes });
+            self.completeness.add_damage(Damage::ChunkCut { chunk: index, missing_bytes });
         } else if u32_at(bytes, chunk_offset::STATE) == ChunkState::Sealed as u32
             && xxh3_64(payload) != u64_at(bytes, chunk_offset::CHECKSUM)
         {
-            damage.push(Damage::ChecksumMismatch { chunk: index });
+            self.completeness.add_damage(Damage::ChecksumMismatch { chunk: index });
         }
         self.index_records(index, file_offset, bytes, payload, committed_bytes);
     }
@@ -414,14 +464,14 @@ impl Trace {
                         self.devices_seen[device.code() as usize] = true;
                     }
                     match record.fact {
-                        Fact::Loss { reason, count } => self.completeness.losses.push((reason, count)),
+                        Fact::Loss { reason, count } => self.completeness.add_loss(reason, count),
                         Fact::Step { .. } | Fact::RangeBegin { .. } => self.mentions_steps = true,
                         _ => {}
                     }
                 }
                 Decoded::Damaged(taken_bytes) => {
                     let offset = summary.usable_bytes as u64;
-                    self.completeness.damage.push(Damage::RecordDamaged { chunk: index, offset });
+                    self.completeness.add_damage(Damage::RecordDamaged { chunk: index, offset });
                     summary.usable_bytes += taken_bytes;
                     summary.is_orderly = false;
                 }
@@ -430,7 +480,7 @@ impl Trace {
                     // Bytes beyond the end of the file are reported as the cut itself.
                     if payload.len() == committed_bytes {
                         let lost_bytes = payload.len() as u64 - offset;
-                        self.completeness.damage.push(Damage::RecordTorn { chunk: index, offset, lost_bytes });
+                        self.completeness.add_damage(Damage::RecordTorn { chunk: index, offset, lost_bytes });
                     }
                     break;
                 }

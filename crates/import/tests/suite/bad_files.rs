@@ -53,6 +53,72 @@ fn a_database_without_the_table_is_an_error() {
     assert!(text.ends_with("cannot be used: no table memscope_dump or leaks_dump"), "{text}");
 }
 
+const COLUMNS: &str = r#""ID","Event","Event Type","Name","Timestamp(ns)","Process Id","Thread Id","Device Id","Ptr""#;
+
+/// What is wrong with a database made by some SQL, after `change` was done to its bytes.
+fn database_error(sql: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("memscope_dump_1.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute_batch(sql).unwrap();
+    drop(connection);
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(&path, &bytes).unwrap();
+    let text = open(&path).unwrap_err().to_string();
+    text.split("cannot be used: ").nth(1).unwrap_or(&text).to_owned()
+}
+
+#[test]
+fn a_column_name_that_is_no_text_is_no_panic() {
+    let sql = format!("CREATE TABLE memscope_dump ({COLUMNS}, \"AttXX\")");
+    let name = b"AttXX";
+    let error = database_error(&sql, |bytes| {
+        let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+        bytes[at + 3..at + 5].copy_from_slice(b"\xff\xfe");
+    });
+    assert_eq!(error, "table memscope_dump has no column \"Attr\"");
+}
+
+#[test]
+fn rows_that_are_computed_are_refused() {
+    let endless = format!(
+        "CREATE VIEW memscope_dump AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+         SELECT i AS {} FROM n",
+        COLUMNS.replace(',', ", i AS ") + ", i AS \"Attr\""
+    );
+    assert_eq!(database_error(&endless, |_| ()), "memscope_dump is not a table with rows of its own");
+    let computed = format!("CREATE TABLE memscope_dump ({COLUMNS}, \"Attr\" AS (hex(zeroblob(400000000))))");
+    assert_eq!(database_error(&computed, |_| ()), "column \"Attr\" of memscope_dump is computed");
+}
+
+#[test]
+fn a_database_yields_no_more_than_it_stores() {
+    let default = "x".repeat(100_000);
+    let repeated = format!(
+        "CREATE TABLE memscope_dump ({COLUMNS});
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+         INSERT INTO memscope_dump SELECT i, 'MALLOC', 'HAL', '', i, 1, 1, '0', '0x10' FROM n;
+         ALTER TABLE memscope_dump ADD COLUMN \"Attr\" DEFAULT '{default}'"
+    );
+    let error = database_error(&repeated, |_| ());
+    assert!(error.starts_with("it yields more than its size allows"), "{error}");
+}
+
+#[test]
+fn pipes_and_files_of_holes_are_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("memscope_dump_1.csv");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let error = open(&pipe).unwrap_err().to_string();
+    assert!(error.ends_with(": not a regular file"), "{error}");
+    let holes = directory.path().join("memscope_dump_2.csv");
+    fs::write(&holes, format!("{HEADER}\n{}", "x".repeat(600))).unwrap();
+    fs::File::options().write(true).open(&holes).unwrap().set_len(64 << 30).unwrap();
+    let error = open(&holes).unwrap_err().to_string();
+    assert!(error.ends_with(" bytes of it were never written"), "{error}");
+}
+
 #[test]
 fn bad_rows_are_skipped_and_counted() {
     let imported = open_rows(&[

@@ -1,6 +1,7 @@
 //! Tests of the trace file from the outside: what is written is what is read, whatever happens to the file.
 
 mod appendix;
+mod bombs;
 mod compaction;
 mod facts;
 mod order;
