@@ -11,6 +11,7 @@ use msmemscope_analysis::marks::{MarkLeakReport, MarkSettings};
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::{Answers, Notes, OwnerQuestion, Owners, Questions, analyze, text};
 use msmemscope_config::{AnalysisSet, Invocation, ReportStyle, size_bytes};
+use msmemscope_event::{is_steering, visible_keeping};
 use msmemscope_import::{Imported, Recording, SkipReason, open_several};
 use msmemscope_output::BlockNotes;
 use msmemscope_timeline::{FactSource, TimelineEvent};
@@ -20,7 +21,7 @@ use crate::colour;
 use crate::progress::Bar;
 use crate::summary::{lost_events, missing};
 use crate::terminal::Terminal;
-use crate::{FAILURE, Outcome, print, unwatched};
+use crate::{FAILURE, LAYOUT, Outcome, print, print_text, unwatched};
 
 /// Exit status of a check that found a rule broken.
 const RULE_BROKEN: u8 = 1;
@@ -312,7 +313,7 @@ pub fn report_watched(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     reasons.dedup();
     if watched.is_empty() && !reasons.is_empty() {
         let lines: String = reasons.iter().map(|reason| format!("  {reason}.\n")).collect();
-        return print(format!("Nothing was watched, although --watch asked for it:\n{lines}").as_bytes());
+        return print_text(&format!("Nothing was watched, although --watch asked for it:\n{lines}"));
     }
     if watched.is_empty() {
         let program = terminal.program_name();
@@ -324,7 +325,7 @@ pub fn report_watched(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         report.push_str(&heading(answers, watched.len()));
         report.push_str(&answers.watch.as_ref().map_or(String::new(), text::watch));
     }
-    print(report.as_bytes())
+    print_text(&report)
 }
 
 /// `check <path>...`
@@ -393,9 +394,20 @@ fn lost_of_all(imported: &Imported) -> Vec<String> {
 }
 
 fn print_report(text: &str) -> Outcome {
-    print(colour::report(text, colour::is_shown_on(&std::io::stdout())).as_bytes())
+    let text = visible_keeping(text, &LAYOUT);
+    print(colour::report(&text, colour::is_shown_on(&std::io::stdout())).as_bytes())
 }
 
 pub(crate) fn print_json(value: &serde_json::Value) -> Outcome {
-    print(format!("{value:#}\n").as_bytes())
+    // JSON spells controls below U+0020 out by itself; the others can only be in texts, where they may be spelled too.
+    let mut text = String::new();
+    for character in format!("{value:#}\n").chars() {
+        match character {
+            _ if character != '\n' && is_steering(character) => {
+                text.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            _ => text.push(character),
+        }
+    }
+    print(text.as_bytes())
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use msmemscope_analysis::compare::{Comparison, Level, Part, SharedNames, compare, profile, write_csv, write_html};
 use msmemscope_analysis::text;
 use msmemscope_config::{LevelSet, Settings, SettingsChange};
+use msmemscope_event::visible;
 use msmemscope_import::Recording;
 use msmemscope_output::files::{FILE_MODE, create_directories, create_new, local_timestamp, now_seconds};
 use msmemscope_timeline::TimelineSettings;
@@ -13,7 +14,7 @@ use msmemscope_timeline::TimelineSettings;
 use crate::analyzing::{open_all, print_json};
 use crate::scopes::Scopes;
 use crate::terminal::Terminal;
-use crate::{Outcome, print};
+use crate::{Outcome, print_text};
 
 /// How often another second is tried for the name of the result.
 const NAME_ATTEMPTS: i64 = 60;
@@ -63,11 +64,11 @@ pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], wanted: Wanted
         let value = serde_json::json!({ "comparison": comparison, "file": path, "page": page });
         return print_json(&value);
     }
-    let mut summary = format!("{}Rows in {}\n", text::comparison(&comparison), path.display());
+    let mut summary = format!("{}Rows in {}\n", text::comparison(&comparison), visible(&path.to_string_lossy()));
     if let Some(page) = page {
-        summary.push_str(&format!("Page in {}\n", page.display()));
+        summary.push_str(&format!("Page in {}\n", visible(&page.to_string_lossy())));
     }
-    print(summary.as_bytes())
+    print_text(&summary)
 }
 
 /// What was chosen when a recording was made: its steps and devices, so that it says the same as its own files. Which

@@ -21,7 +21,7 @@ use crate::shell::quoted_path;
 use crate::summary::{self, ProcessReport};
 use crate::terminal::Terminal;
 use crate::unmatched::unmatched_filters;
-use crate::{FAILURE, Outcome, print, report_file, unwatched};
+use crate::{FAILURE, Outcome, print, print_text, report_file, unwatched};
 
 /// Finishes one recording and reports on it.
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
@@ -136,7 +136,7 @@ pub fn finish_directories(
         return print(b"Nothing to recover: every recording has its results.\n");
     }
     let reports = finish_all(&recordings, change, terminal);
-    print(summary::render(&reports, terminal.program_name()).as_bytes())?;
+    print_text(&summary::render(&reports, terminal.program_name()))?;
     for recording in recordings.iter().filter(|_| !only_unfinished) {
         let is_child = |other: &TraceIdentity| other.parent_process_id == recording.identity.process_id;
         if let Some(output) = recording.path.parent() {

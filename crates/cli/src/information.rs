@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use msmemscope_analysis::unseen::unseen_pools;
-use msmemscope_event::ProcessInfoKey;
+use msmemscope_event::{ProcessInfoKey, visible};
 use msmemscope_import::Recording;
 use msmemscope_timeline::{Summary, TimelineEvent, TimelineSettings};
 use msmemscope_trace::{Completeness, Damage, Trace};
@@ -13,7 +13,7 @@ use msmemscope_trace::{Completeness, Damage, Trace};
 use crate::recordings::{RecordingDirectory, recordings_named};
 use crate::summary::{events, missing, pool_table};
 use crate::units::{bytes, count, seconds};
-use crate::{Outcome, print};
+use crate::{Outcome, print_text};
 
 /// Shows every recording in some directories.
 pub fn show(directories: &[OsString], program: &str) -> Outcome {
@@ -24,7 +24,7 @@ pub fn show(directories: &[OsString], program: &str) -> Outcome {
             text.push('\n');
         }
     }
-    print(text.as_bytes())
+    print_text(&text)
 }
 
 fn describe(recording: &RecordingDirectory) -> Result<String, String> {
@@ -35,9 +35,9 @@ fn describe(recording: &RecordingDirectory) -> Result<String, String> {
     let settings = TimelineSettings { process_ended: !recording.is_running(), ..TimelineSettings::default() };
     let summary = msmemscope_timeline::run(&process, &settings, &mut |_: TimelineEvent| {}, &mut |_, _| {});
     let completeness = trace.completeness();
-    let mut text = format!("{}\n", recording.path.display());
+    let mut text = format!("{}\n", visible(&recording.path.to_string_lossy()));
     let mut line = |name: &str, value: String| {
-        let _ = writeln!(text, "  {name:<13} {value}");
+        let _ = writeln!(text, "  {name:<13} {}", visible(&value));
     };
     let information = |key| {
         let bytes = trace.definitions().process_information(key).unwrap_or_default();

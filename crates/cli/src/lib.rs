@@ -39,6 +39,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use msmemscope_config::{Command, Invocation, LogLevel, Settings, Variant, help, parse};
+use msmemscope_event::visible_keeping;
 
 use crate::terminal::Terminal;
 
@@ -120,7 +121,7 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         }
         "doctor" => {
             let (report, all_fine) = doctor::examine(&invocation.operands);
-            print(report.as_bytes())?;
+            print_text(&report)?;
             Ok(u8::from(!all_fine))
         }
         "info" => information::show(&invocation.operands, terminal.program_name()),
@@ -135,6 +136,14 @@ fn offline(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         "standin" => standin::run_on_standin(invocation, terminal),
         name => Err(format!("the command '{name}' is not available in this version")),
     }
+}
+
+/// What the layout of our own texts needs.
+const LAYOUT: [char; 2] = ['\n', '\t'];
+
+/// Prints text for people; nothing in it steers their terminal. Names and paths come from others.
+fn print_text(text: &str) -> Outcome {
+    print(visible_keeping(text, &LAYOUT).as_bytes())
 }
 
 /// Prints a result. A reader that went away is no error.

@@ -3,6 +3,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use msmemscope_event::is_steering;
+
 /// A value in single quotes, whatever is in it.
 pub fn quoted(value: &[u8]) -> Vec<u8> {
     let mut word = vec![b'\''];
@@ -21,10 +23,11 @@ pub fn quoted(value: &[u8]) -> Vec<u8> {
 pub fn quoted_path(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,:@%=".contains(byte) || *byte >= 0x80;
-    if !bytes.is_empty() && bytes.iter().all(is_plain) {
+    let steers = path.to_string_lossy().contains(is_steering);
+    if !bytes.is_empty() && bytes.iter().all(is_plain) && !steers {
         return path.to_string_lossy().into_owned();
     }
-    if !bytes.iter().any(u8::is_ascii_control) {
+    if !steers {
         return String::from_utf8_lossy(&quoted(bytes)).into_owned();
     }
     let mut word = String::from("$'");
@@ -34,6 +37,7 @@ pub fn quoted_path(path: &Path) -> String {
             '\t' => word.push_str("\\t"),
             '\'' | '\\' => word.extend(['\\', character]),
             control if control.is_ascii_control() => word.push_str(&format!("\\x{:02x}", control as u32)),
+            steering if is_steering(steering) => word.push_str(&format!("\\u{:04x}", steering as u32)),
             plain => word.push(plain),
         }
     }
@@ -53,6 +57,7 @@ mod tests {
             ("/it's", "'/it'\\''s'"),
             ("/训练", "/训练"),
             ("/a\nb'c", "$'/a\\nb\\'c'"),
+            ("/\u{9b}1m \u{202e}x", "$'/\\u009b1m \\u202ex'"),
             ("", "''"),
         ] {
             assert_eq!(quoted_path(Path::new(path)), shown);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
-use msmemscope_event::{Device, LossReason, Pool};
+use msmemscope_event::{Device, LossReason, Pool, is_steering, visible};
 use msmemscope_output::WrittenFile;
 use msmemscope_timeline::{PoolSummary, Summary};
 use msmemscope_trace::Completeness;
@@ -97,7 +97,8 @@ pub fn render_process(report: &ProcessReport) -> String {
     let _ = writeln!(text, "Results in {}", quoted_path(&report.directory));
     for file in &report.files {
         let shown = file.path.strip_prefix(&report.directory).unwrap_or(&file.path);
-        let _ = writeln!(text, "  {} ({}, {})", shown.display(), counted(file.rows, "row"), bytes(file.size_bytes));
+        let shown = visible(&shown.to_string_lossy()).into_owned();
+        let _ = writeln!(text, "  {shown} ({}, {})", counted(file.rows, "row"), bytes(file.size_bytes));
     }
     if !report.findings.is_empty() {
         let _ = write!(text, "\n{}", report.findings);
@@ -298,7 +299,7 @@ fn losses(completeness: &Completeness, is_meant: impl Fn(LossReason) -> bool) ->
 /// A text on one line, cut in the middle so that begin and end stay readable. Chinese characters take
 /// two columns.
 fn shortened(text: &str, longest: usize) -> String {
-    let text = text.replace(char::is_control, " ");
+    let text = text.replace(is_steering, " ");
     if text.width() <= longest {
         return text;
     }

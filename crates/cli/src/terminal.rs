@@ -3,8 +3,9 @@
 use std::io::Write;
 
 use msmemscope_config::{LogLevel, Variant};
+use msmemscope_event::visible_keeping;
 
-use crate::colour;
+use crate::{LAYOUT, colour};
 
 /// Writes messages to standard error, the way the log level asks for.
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +66,16 @@ impl Terminal {
     pub fn report(&self, whole: &str, findings: &str) {
         let text = if self.level <= LogLevel::Warn { whole } else { findings };
         if !text.is_empty() {
-            let text = colour::report(text, self.colour);
+            let text = visible_keeping(text, &LAYOUT);
+            let text = colour::report(&text, self.colour);
             let _ = std::io::stderr().write_all(format!("\n{text}").as_bytes());
         }
     }
 
     fn line(&self, colour: &str, kind: &str, message: &dyn std::fmt::Display) {
         let program = self.program_name();
+        let message = message.to_string();
+        let message = visible_keeping(&message, &LAYOUT);
         let text = if self.colour && !colour.is_empty() {
             format!("[{program}] \x1b[{colour}m{kind}\x1b[0m{message}\n")
         } else {

@@ -222,6 +222,11 @@ pub(crate) fn printable(text: &OsStr) -> String {
     text.to_string_lossy().into_owned()
 }
 
+/// Marks that change the direction of text, and the separators that some terminals and editors take for a line end.
+fn reorders(character: char) -> bool {
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// `text` in quotes, on one line and of bounded length.
 pub(crate) fn quoted(text: &str) -> String {
     let mut shown = String::from("'");
@@ -234,8 +239,7 @@ pub(crate) fn quoted(text: &str) -> String {
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
-            // Also the separators that some terminals and editors take for a line end.
-            _ if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') => {
+            _ if character.is_control() || reorders(character) => {
                 let _ = write!(shown, "\\u{{{:x}}}", u32::from(character));
             }
             _ => shown.push(character),
@@ -260,6 +264,7 @@ mod tests {
     fn quoted_text_is_one_short_line() {
         assert_eq!(quoted("a b"), "'a b'");
         assert_eq!(quoted("a\nb\u{1b}[31m\u{2028}"), "'a\\nb\\u{1b}[31m\\u{2028}'");
+        assert_eq!(quoted("\u{9b}1m\u{202e}x"), "'\\u{9b}1m\\u{202e}x'");
         assert_eq!(quoted("内存"), "'内存'");
         assert_eq!(quoted(&"x".repeat(5000)).chars().count(), LONGEST_SHOWN + 5);
     }

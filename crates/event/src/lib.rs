@@ -10,6 +10,7 @@ mod device_map;
 mod fact;
 mod module_names;
 pub mod ranges;
+mod visible;
 mod watch;
 
 pub use block::{AddressSpace, AllocationInterface, BlockProperties, MemoryType, PageType, Pool};
@@ -21,6 +22,7 @@ pub use fact::{
 };
 pub use module_names::driver_module_name;
 pub use ranges::ByteRange;
+pub use visible::{is_steering, visible, visible_keeping};
 pub use watch::{WatchCoverage, WatchDetail, WatchNote, dump_name};
 
 /// A small vocabulary that is stored as a number.

@@ -1,4 +1,11 @@
 //! Comma-separated values: quoted where needed, rows as they come, one file per device.
+//!
+//! Names are what the job said. Characters that would steer a terminal on which a file is shown are spelled out; line
+//! breaks and tabs, which quoted cells may hold, stay.
+
+use std::borrow::Cow;
+
+use msmemscope_event::visible_keeping;
 
 use crate::row::{Row, Value};
 use crate::text::{push_address, push_number};
@@ -7,8 +14,20 @@ use crate::text::{push_address, push_number};
 pub const HEADER: &str = "ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr,Attr,\
 Call Stack(Python),Call Stack(C)\n";
 
+/// First bytes of characters that may have to be spelled out, besides controls: of the second set of controls, and of
+/// marks of direction.
+const SUSPICIOUS: [u8; 5] = [0x7f, 0xc2, 0xd8, 0xe2, 0xef];
+
+/// A text as cells may hold it.
+#[inline]
+fn harmless(text: &str) -> Cow<'_, str> {
+    let is_suspicious = |byte: u8| (byte < b' ' && byte != b'\n') || SUSPICIOUS.contains(&byte);
+    if text.bytes().any(is_suspicious) { visible_keeping(text, &['\n', '\r', '\t']) } else { Cow::Borrowed(text) }
+}
+
 /// Appends text with every quote doubled.
 pub(crate) fn push_with_doubled_quotes(out: &mut Vec<u8>, text: &str) {
+    let text = harmless(text);
     let mut rest = text.as_bytes();
     while let Some(quote) = rest.iter().position(|&byte| byte == b'"') {
         out.extend_from_slice(&rest[..=quote]);
@@ -24,7 +43,7 @@ pub(crate) fn push_cell(out: &mut Vec<u8>, text: &str) {
     if text.bytes().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
         push_quoted(out, text);
     } else {
-        out.extend_from_slice(text.as_bytes());
+        out.extend_from_slice(harmless(text).as_bytes());
     }
 }
 
@@ -105,5 +124,7 @@ mod tests {
         assert_eq!(cell("say \"x\""), "\"say \"\"x\"\"\"");
         assert_eq!(cell("two\nlines"), "\"two\nlines\"");
         assert_eq!(cell(""), "");
+        assert_eq!(cell("\x1b]0;x\x07\u{9b}1m\u{202e},训练"), "\"\\x1b]0;x\\x07\\x9b1m\\u{202e},训练\"");
+        assert_eq!(cell("=1+1"), "=1+1", "the format is documented: names are what they are");
     }
 }

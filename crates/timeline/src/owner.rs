@@ -13,7 +13,7 @@
 //! Blocks from before the start show up when recording starts, with the labels that their thread had
 //! when it allocated them.
 
-use msmemscope_event::{BlockProperties, Framework, Pool, StringId, driver_module_name};
+use msmemscope_event::{BlockProperties, Framework, Pool, StringId, driver_module_name, is_steering};
 use msmemscope_trace::Definitions;
 use rustc_hash::FxHashMap;
 
@@ -393,7 +393,7 @@ fn owner_text(definitions: &Definitions, set: &LabelSet) -> String {
         for character in part.chars() {
             match character {
                 ',' => text.push(';'),
-                _ if character.is_control() => text.extend(character.escape_default()),
+                _ if is_steering(character) => text.extend(character.escape_default()),
                 _ => text.push(character),
             }
         }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use msmemscope_event::visible_keeping;
+
 use super::{Comparison, SharedNames};
 
 /// Writes all rows: two header lines, then one line per aligned pair or single.
@@ -20,8 +22,9 @@ pub fn write_csv(comparison: &Comparison, names: &SharedNames, output: &mut impl
 
 /// A cell, in quotes if it needs them.
 fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
+    let text = visible_keeping(text, &['\n', '\r', '\t']);
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")).into(),
-        false => text.into(),
+        false => text,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use msmemscope_event::{is_steering, visible};
+
 use super::{Comparison, Contribution, ContributionList, DeviceComparison, Row, SharedNames};
 use crate::text::{bytes, signed_bytes};
 
@@ -75,7 +77,7 @@ fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            letter if letter.is_control() => escaped.push(' '),
+            letter if is_steering(letter) => escaped.push_str(&visible(letter.encode_utf8(&mut [0; 4]))),
             letter => escaped.push(letter),
         }
     }

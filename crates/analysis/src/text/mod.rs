@@ -12,6 +12,7 @@ pub use leaks::{fluctuation, leaks, marks};
 pub use table::{Align, Table};
 pub use watch::watch;
 
+use msmemscope_event::is_steering;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::names::{SiteText, telling_frames};
@@ -105,7 +106,7 @@ fn fitting(characters: impl Iterator<Item = char>, mut columns: usize) -> Vec<ch
 
 /// The text without characters that would steer the terminal.
 fn harmless(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
+    text.replace(is_steering, "\u{fffd}")
 }
 
 /// Cuts a text to a number of columns; the end of a path says more than its begin.
