@@ -8,6 +8,7 @@ use msmemscope_analysis::unseen::{UnseenPool, unseen_pools};
 use msmemscope_config::{AnalysisSet, CollectMode, Settings, SettingsChange, config_json};
 use msmemscope_event::ProcessInfoKey;
 use msmemscope_import::Recording as Process;
+use msmemscope_output::directory::Directory;
 use msmemscope_output::{FinishOptions, FinishReport, Formats, SymbolStacks, finish_opened};
 use msmemscope_trace::Trace;
 use msmemscope_trace::reader::TraceIdentity;
@@ -26,7 +27,7 @@ use crate::{FAILURE, Outcome, print, print_text, report_file, unwatched};
 /// Finishes one recording and reports on it.
 pub fn finish_recording(recording: &RecordingDirectory, change: &SettingsChange) -> Result<ProcessReport, String> {
     let path = recording.trace_path();
-    let trace = Trace::open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let trace = Trace::open(&path).map_err(|error| format!("{}: {error}", quoted_path(&path)))?;
     let scopes = Scopes::of(trace.definitions(), change);
     let (settings, command) = (&scopes.settings, command_line(&trace));
     let process = Process::Trace { trace: Box::new(trace), path };
@@ -123,8 +124,13 @@ pub fn finish_directories(
     let mut recordings = Vec::new();
     let mut all_readable = true;
     for directory in directories {
-        recordings.extend(recordings_named(Path::new(directory), terminal.program_name())?);
-        for (path, error) in unreadable_in(Path::new(directory)) {
+        let directory = Path::new(directory);
+        let (found, of_others): (Vec<_>, Vec<_>) = recordings_named(directory, terminal.program_name())?
+            .into_iter()
+            .partition(|recording| recording.is_ours_to_finish());
+        tell_left_out(directory, &of_others, terminal);
+        recordings.extend(found);
+        for (path, error) in unreadable_in(directory) {
             terminal.error(format!("{}: {error}", quoted_path(&path)));
             all_readable = false;
         }
@@ -146,12 +152,27 @@ pub fn finish_directories(
     Ok(if all_readable && reports.len() == recordings.len() { 0 } else { FAILURE })
 }
 
+/// Others may have put recordings where we have ours. Whoever wants their results names them one by one.
+fn tell_left_out(directory: &Path, of_others: &[RecordingDirectory], terminal: &Terminal) {
+    let Some(first) = of_others.first() else { return };
+    let (program, shown) = (terminal.program_name(), quoted_path(&first.path));
+    let recordings = match of_others.len() {
+        1 => "1 recording of another user is".to_owned(),
+        count => format!("{count} recordings of other users are"),
+    };
+    let place = quoted_path(directory);
+    terminal.warning(format!("{recordings} left out in {place}; to write results into one: {program} finish {shown}"));
+}
+
 /// Tells of recordings that nobody finished: their launcher was killed, or they are of forked processes that ended in
 /// a way that leaves no time for results.
 pub fn tell_unfinished(output: &Path, is_meant: impl Fn(&TraceIdentity) -> bool, terminal: &Terminal) {
     let recordings = recordings_in(output).unwrap_or_default();
     let is_left = |recording: &&RecordingDirectory| {
-        is_meant(&recording.identity) && !recording.is_finished() && !recording.is_running()
+        is_meant(&recording.identity)
+            && recording.is_ours_to_finish()
+            && !recording.is_finished()
+            && !recording.is_running()
     };
     let count = recordings.iter().filter(is_left).count();
     if count > 0 {
@@ -191,8 +212,7 @@ fn write_files(directory: &Path, trace: &Trace, options: &FinishOptions<'_>) -> 
 /// call the recording unfinished.
 fn write_config(directory: &Path, settings: &Settings) {
     use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o640).open(directory.join("config.json"));
+    let file = Directory::open(directory).and_then(|opened| opened.create_new(Path::new("config.json"), 0o640));
     if let Ok(mut file) = file {
         let _ = file.write_all(config_json(settings, directory, false).as_bytes());
     }

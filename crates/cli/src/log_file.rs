@@ -1,13 +1,16 @@
 //! The log beside the results: what the recorder said in the job, and what finishing has to say.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use msmemscope_config::{LogLevel, Settings};
-use msmemscope_event::Severity;
+use msmemscope_event::{Severity, is_steering};
+use msmemscope_output::directory::Directory;
 use msmemscope_output::log::{self, RecorderMessage};
 use msmemscope_output::{WrittenFile, files};
 
+use crate::shell::quoted_path;
 use crate::summary::{ProcessReport, missing};
 
 /// Writes the log of a process, from the level of the settings on, and adds it to the files of its
@@ -15,23 +18,31 @@ use crate::summary::{ProcessReport, missing};
 pub fn write(process: &mut ProcessReport, mut messages: Vec<RecorderMessage>, settings: &Settings) {
     messages.extend(remarks(process));
     let program = settings.variant.program_name();
-    let directory = process.directory.join(format!("{program}_logs"));
+    let directory = match Directory::open(&process.directory) {
+        Ok(directory) => Arc::new(directory),
+        Err(error) => {
+            process.notes.push(format!("cannot write a log into {}: {error}", quoted_path(&process.directory)));
+            return;
+        }
+    };
     let least = severity(settings.log_level);
     let rows = messages.iter().filter(|message| message.severity >= least).count() as u64;
     let first_second = files::now_seconds();
     for second in first_second..first_second + 60 {
-        let path = directory.join(format!("{program}_{}.log", files::local_timestamp(second)));
-        match log::write(&path, &messages, least) {
+        let name = format!("{program}_{}.log", files::local_timestamp(second));
+        let relative = Path::new(&format!("{program}_logs")).join(name);
+        let path = process.directory.join(&relative);
+        match log::write(&directory, &relative, &messages, least) {
             Ok(true) => {
-                let size_bytes = path.metadata().map_or(0, |metadata| metadata.len());
-                remove_earlier(&directory, program, &path);
+                let size_bytes = directory.facts(&relative).map_or(0, |found| found.size_bytes);
+                remove_earlier(&directory, program, &relative);
                 process.files.push(WrittenFile { path, rows, size_bytes });
                 return;
             }
             Ok(false) => return,
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                process.notes.push(format!("cannot write {}: {error}", path.display()));
+                process.notes.push(format!("cannot write {}: {error}", quoted_path(&path)));
                 return;
             }
         }
@@ -39,14 +50,16 @@ pub fn write(process: &mut ProcessReport, mut messages: Vec<RecorderMessage>, se
 }
 
 /// Removes logs of earlier times when the same recording was finished: the new one repeats their lines.
-fn remove_earlier(directory: &Path, program: &str, written: &Path) {
+fn remove_earlier(directory: &Directory, program: &str, written: &Path) {
     let is_log = |name: &str| {
         let time = name.strip_prefix(program).and_then(|rest| rest.strip_prefix('_')?.strip_suffix(".log"));
         time.is_some_and(|time| !time.is_empty() && time.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(is_log) && entry.path() != written {
-            let _ = std::fs::remove_file(entry.path());
+    let logs = written.parent().unwrap_or(Path::new(""));
+    for entry in std::fs::read_dir(directory.path().join(logs)).into_iter().flatten().flatten() {
+        let relative = logs.join(entry.file_name());
+        if entry.file_name().to_str().is_some_and(is_log) && relative != written {
+            let _ = directory.remove_file(&relative);
         }
     }
 }
@@ -67,7 +80,7 @@ fn remarks(process: &ProcessReport) -> Vec<RecorderMessage> {
     let summary = &process.summary;
     let mut lines = vec![line(
         Severity::Information,
-        format!("Recorded process {}: {}", summary.process_id, process.command.replace(char::is_control, " ")),
+        format!("Recorded process {}: {}", summary.process_id, process.command.replace(is_steering, " ")),
     )];
     for file in &process.files {
         let text = format!("Wrote {} ({} rows)", file.path.display(), file.rows);

@@ -1,7 +1,8 @@
 //! Checks the output directory before the job starts: an error found afterwards is found too late.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use crate::libraries::distrust_reason;
@@ -40,9 +41,15 @@ pub fn check(output: &Path) -> Result<Option<String>, String> {
 /// Creates a directory and removes it again: permissions alone do not tell of read-only and special
 /// file systems.
 fn try_to_create(place: &Path) -> io::Result<()> {
-    let probe = place.join(format!(".msmemscope-probe-{}", std::process::id()));
-    std::fs::create_dir(&probe)?;
-    std::fs::remove_dir(&probe)
+    // A name that nobody can have taken beforehand.
+    let mut probe = place.join(".msmemscope-probe-XXXXXX").into_os_string().into_vec();
+    probe.push(0);
+    // SAFETY: the template ends with a NUL byte and is ours to be changed.
+    if unsafe { libc::mkdtemp(probe.as_mut_ptr().cast()) }.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    probe.pop();
+    std::fs::remove_dir(OsString::from_vec(probe))
 }
 
 #[cfg(test)]

@@ -17,18 +17,25 @@ pub struct RecordingDirectory {
     pub path: PathBuf,
     /// Who was recorded.
     pub identity: TraceIdentity,
+    /// Whether the user named this very directory, as opposed to one that it is in.
+    pub is_named: bool,
 }
 
 impl RecordingDirectory {
     /// Opens one directory.
     pub fn open(path: &Path) -> Result<Self, TraceError> {
         let identity = Trace::identify(&path.join(TRACE_FILE_NAME))?;
-        Ok(Self { path: path.to_owned(), identity })
+        Ok(Self { path: path.to_owned(), identity, is_named: false })
     }
 
     /// The trace inside.
     pub fn trace_path(&self) -> PathBuf {
         self.path.join(TRACE_FILE_NAME)
+    }
+
+    /// Whether results may be written into it without further asking: it belongs to the user we run as, or was named.
+    pub fn is_ours_to_finish(&self) -> bool {
+        self.is_named || (is_own(&self.path) && is_own(&self.trace_path()))
     }
 
     /// Whether its results are written.
@@ -78,15 +85,31 @@ fn escaped_like_maps(path: &Path) -> Vec<u8> {
     escaped
 }
 
+/// Whether something belongs to the user we run as; of a link, whether the link does.
+fn is_own(path: &Path) -> bool {
+    // SAFETY: plain system call.
+    let user = unsafe { libc::geteuid() };
+    path.symlink_metadata().is_ok_and(|metadata| metadata.uid() == user)
+}
+
 /// Every recording in a directory: the directory itself, or the process directories in it, by name.
 /// Directories without a readable trace are left out.
 pub fn recordings_in(directory: &Path) -> io::Result<Vec<RecordingDirectory>> {
     if directory.join(TRACE_FILE_NAME).exists() {
-        return Ok(RecordingDirectory::open(directory).into_iter().collect());
+        // Results are not written through a link; of one that was named, what it leads to is meant.
+        let is_link = directory.is_symlink();
+        let directory = if is_link { directory.canonicalize()? } else { directory.to_owned() };
+        let named = |recording| RecordingDirectory { is_named: true, ..recording };
+        return Ok(RecordingDirectory::open(&directory).map(named).into_iter().collect());
     }
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
+        let entry = entry?;
+        // What others put here as a link may lead anywhere.
+        if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
+            continue;
+        }
+        let path = entry.path();
         if let Ok(recording) = RecordingDirectory::open(&path) {
             found.push(recording);
         }
@@ -96,10 +119,11 @@ pub fn recordings_in(directory: &Path) -> io::Result<Vec<RecordingDirectory>> {
 }
 
 /// Recordings in a directory whose header cannot be read, and why. One that ends inside its header is of a process that
-/// was killed while it made the file: nothing was recorded there.
+/// was killed while it made the file: nothing was recorded there. What others left here is their business.
 pub fn unreadable_in(directory: &Path) -> Vec<(PathBuf, TraceError)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let candidates = entries.filter_map(|entry| Some(entry.ok()?.path())).chain([directory.to_owned()]);
+    let own = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_own(path) && !path.is_symlink());
+    let candidates = own.chain([directory.to_owned()]);
     let mut found: Vec<_> = candidates
         .filter_map(|path| match RecordingDirectory::open(&path) {
             Ok(_) | Err(TraceError::Io(_) | TraceError::HeaderCut { .. }) => None,

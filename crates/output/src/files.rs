@@ -1,12 +1,14 @@
 //! Creating files so that nobody ever sees half of one and nothing is overwritten.
 
-use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::directory::{Directory, FileFacts};
 
 /// Mode of every file that holds recorded data.
 pub const FILE_MODE: u32 = 0o600;
@@ -26,49 +28,55 @@ pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Writes a whole file at once: it either has all of `bytes` or does not exist under this name.
-pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let (pending, mut file) = PendingFile::create_with_mode(directory, &name, mode)?;
+/// Writes a whole file below a directory at once: it either has all of `bytes` or does not exist under this name.
+pub fn write_new(directory: &Arc<Directory>, relative: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = relative.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (pending, mut file) = PendingFile::create(directory, &name)?;
     io::Write::write_all(&mut file, bytes)?;
-    pending.commit(path)
+    pending.commit(relative)
 }
 
 /// A file that is being written. It disappears unless it is committed.
 #[derive(Debug)]
 pub struct PendingFile {
-    path: PathBuf,
+    directory: Arc<Directory>,
+    name: PathBuf,
     committed: bool,
 }
 
 impl PendingFile {
     /// Creates it in the directory where temporary files of this recording live.
-    pub fn create(directory: &Path, name: &str) -> io::Result<(Self, File)> {
-        Self::create_with_mode(directory, name, FILE_MODE)
-    }
-
-    fn create_with_mode(directory: &Path, name: &str, mode: u32) -> io::Result<(Self, File)> {
-        let path = directory.join(format!("{PENDING_PREFIX}{name}"));
-        let file = create_new(&path, mode)?;
-        Ok((Self { path, committed: false }, file))
+    pub fn create(directory: &Arc<Directory>, name: &str) -> io::Result<(Self, File)> {
+        let name = PathBuf::from(format!("{PENDING_PREFIX}{name}"));
+        let file = directory.create_new(&name, FILE_MODE)?;
+        Ok((Self { directory: Arc::clone(directory), name, committed: false }, file))
     }
 
     /// Where it is for now.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.name)
     }
 
-    /// Gives it its final name, which must not exist.
-    pub fn commit(mut self, path: &Path) -> io::Result<()> {
-        rename_without_replacing(&self.path, path)?;
+    /// Opens it again to add to its end.
+    pub fn reopen(&self) -> io::Result<File> {
+        self.directory.open_for_appending(&self.name)
+    }
+
+    /// Its size and time by now.
+    pub fn facts(&self) -> io::Result<FileFacts> {
+        self.directory.facts(&self.name)
+    }
+
+    /// Gives it its final name below the directory, which must not exist.
+    pub fn commit(mut self, relative: &Path) -> io::Result<()> {
+        self.directory.rename_without_replacing(&self.name, relative)?;
         self.committed = true;
         Ok(())
     }
 
-    /// Gives it its final name, replacing what is there.
-    pub fn commit_replacing(mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
+    /// Gives it its final name below the directory, replacing what is there.
+    pub fn commit_replacing(mut self, relative: &Path) -> io::Result<()> {
+        self.directory.rename(&self.name, relative)?;
         self.committed = true;
         Ok(())
     }
@@ -77,7 +85,7 @@ impl PendingFile {
 impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.committed {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.directory.remove_file(&self.name);
         }
     }
 }
@@ -136,39 +144,17 @@ impl BufferedFile {
 }
 
 /// Removes what a killed writer left in a directory. Returns how many files that were.
-pub fn remove_pending(directory: &Path) -> io::Result<usize> {
+pub fn remove_pending(directory: &Directory) -> io::Result<usize> {
     let mut removed = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        if entry.file_name().as_bytes().starts_with(PENDING_PREFIX.as_bytes()) && entry.file_type()?.is_file() {
-            fs::remove_file(entry.path())?;
+    for entry in fs::read_dir(directory.path())? {
+        let name = PathBuf::from(entry?.file_name());
+        let is_pending = name.as_os_str().as_bytes().starts_with(PENDING_PREFIX.as_bytes());
+        if is_pending && directory.facts(&name).is_ok_and(|found| found.is_file) {
+            directory.remove_file(&name)?;
             removed += 1;
         }
     }
     Ok(removed)
-}
-
-fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
-    let from_text = CString::new(from.as_os_str().as_bytes())?;
-    let to_text = CString::new(to.as_os_str().as_bytes())?;
-    // SAFETY: both are valid C strings; the call touches no other memory.
-    let result = unsafe {
-        libc::renameat2(libc::AT_FDCWD, from_text.as_ptr(), libc::AT_FDCWD, to_text.as_ptr(), libc::RENAME_NOREPLACE)
-    };
-    if result == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        // File systems without that flag: a hard link is exclusive as well.
-        Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP) => match fs::hard_link(from, to) {
-            Ok(()) => fs::remove_file(from),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-            Err(_) if to.exists() => Err(io::ErrorKind::AlreadyExists.into()),
-            Err(_) => fs::rename(from, to),
-        },
-        _ => Err(error),
-    }
 }
 
 /// A moment as `YYYYmmddHHMMSS` in local time, the way file names carry it.
@@ -199,26 +185,32 @@ pub fn now_seconds() -> i64 {
 mod tests {
     use super::*;
 
+    fn temporary() -> (tempfile::TempDir, Arc<Directory>) {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let directory = Directory::open(home.path()).expect("a directory");
+        (home, Arc::new(directory))
+    }
+
     #[test]
     fn nothing_is_overwritten_and_nothing_half_is_seen() {
-        let directory = tempfile::tempdir().expect("temporary directory");
-        let target = directory.path().join("file.csv");
-        write_new(&target, b"first", FILE_MODE).expect("new file");
-        let error = write_new(&target, b"second", FILE_MODE).expect_err("the name is taken");
+        let (home, directory) = temporary();
+        let name = Path::new("file.csv");
+        write_new(&directory, name, b"first").expect("new file");
+        let error = write_new(&directory, name, b"second").expect_err("the name is taken");
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(fs::read(&target).expect("readable"), b"first");
-        let names: Vec<_> = fs::read_dir(directory.path()).expect("listing").collect();
+        assert_eq!(fs::read(home.path().join(name)).expect("readable"), b"first");
+        let names: Vec<_> = fs::read_dir(home.path()).expect("listing").collect();
         assert_eq!(names.len(), 1, "the second try left nothing behind");
     }
 
     #[test]
     fn remains_of_a_killed_writer_are_removed() {
-        let directory = tempfile::tempdir().expect("temporary directory");
-        let pending = PendingFile::create(directory.path(), "x").expect("new file");
+        let (home, directory) = temporary();
+        let pending = PendingFile::create(&directory, "x").expect("new file");
         std::mem::forget(pending);
-        fs::write(directory.path().join("other"), b"").expect("writable");
-        assert_eq!(remove_pending(directory.path()).expect("listing"), 1);
-        assert_eq!(fs::read_dir(directory.path()).expect("listing").count(), 1);
+        fs::write(home.path().join("other"), b"").expect("writable");
+        assert_eq!(remove_pending(&directory).expect("listing"), 1);
+        assert_eq!(fs::read_dir(home.path()).expect("listing").count(), 1);
     }
 
     #[test]

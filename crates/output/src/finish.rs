@@ -14,20 +14,21 @@ use std::fmt;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use msmemscope_event::{Device, Severity};
 use msmemscope_timeline::{
     EventFilter, FactSource, Summary, TimelineSettings, collect_owners, detect_step_source, possible_devices,
 };
-use msmemscope_trace::{Completeness, TRACE_FILE_NAME, Trace, TraceError};
+use msmemscope_trace::{Completeness, TRACE_FILE_NAME, Trace, TraceError, open_regular_file};
 
-use crate::device::dump_directory;
+use crate::directory::Directory;
 use crate::files::{self, PendingFile};
 use crate::manifest::{Manifest, ManifestFile};
 use crate::pipeline::{self, RecorderMessage, Request, Written};
+use crate::result_names;
 use crate::row::{BlockNotes, NoNotes, RowContext};
 use crate::stacks::StackFormatter;
-use crate::watch_rows::watch_directory;
 
 /// A format of the event table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,7 +226,8 @@ pub struct FinishReport {
 
 /// Whether the results of a recording whose process has ended are written.
 pub fn is_finished(directory: &Path) -> bool {
-    Manifest::read(directory).is_some_and(|manifest| manifest.complete)
+    let manifest = Directory::open(directory).ok().and_then(|directory| Manifest::read(&directory));
+    manifest.is_some_and(|manifest| manifest.complete)
 }
 
 /// Finishes the recording in the directory of a process. `progress` is told records done and all
@@ -252,12 +254,13 @@ pub fn finish_opened(
         LockError::Busy => FinishError::Busy { directory: directory.to_owned() },
         LockError::Io(error) => FinishError::Trace { path, error: TraceError::Io(error) },
     })?;
+    let directory = &Directory::open(directory).map(Arc::new).map_err(|error| FinishError::write(directory, &error))?;
     let mut settings = options.timeline.clone();
     if !settings.steps.is_empty() && settings.step_source.is_none() {
         settings.step_source = detect_step_source(trace);
     }
     let mut notes = Vec::new();
-    let removed = files::remove_pending(directory).map_err(|error| FinishError::write(directory, &error))?;
+    let removed = files::remove_pending(directory).map_err(|error| FinishError::write(directory.path(), &error))?;
     if removed > 0 {
         notes.push(format!("removed {removed} unfinished files of an interrupted run"));
     }
@@ -301,13 +304,13 @@ pub fn finish_opened(
     // Written before the names are given and again after, so that a finisher killed in between is
     // continued instead of repeated.
     let write_manifest =
-        |manifest: &Manifest| manifest.write(directory).map_err(|error| FinishError::write(directory, &error));
+        |manifest: &Manifest| manifest.write(directory).map_err(|error| FinishError::write(directory.path(), &error));
     write_manifest(&manifest)?;
     naming.place(planned)?;
     // A trace of Python calls that lay with the host's files lies with those of a device that came into use since.
     for earlier in continued.iter().flat_map(|earlier| &earlier.files) {
         if !manifest.files.iter().any(|file| file.path == earlier.path) {
-            let _ = std::fs::remove_file(directory.join(&earlier.path));
+            let _ = directory.remove_file(&earlier.path);
         }
     }
     if settings.process_ended {
@@ -329,14 +332,14 @@ pub fn finish_opened(
     })
 }
 
-fn is_up_to_date(manifest: &Manifest, directory: &Path, trace: &Trace, settings: &TimelineSettings) -> bool {
+fn is_up_to_date(manifest: &Manifest, directory: &Directory, trace: &Trace, settings: &TimelineSettings) -> bool {
     manifest.complete == settings.process_ended
         && manifest.records == trace.completeness().records
-        && manifest.files.iter().all(|file| directory.join(&file.path).exists())
+        && manifest.files.iter().all(|file| directory.facts(&file.path).is_ok())
 }
 
 fn already_complete(
-    directory: &Path,
+    directory: &Directory,
     manifest: &Manifest,
     trace: &Trace,
     settings: &TimelineSettings,
@@ -363,9 +366,9 @@ fn already_complete(
     }
 }
 
-fn listed(directory: &Path, manifest: &Manifest) -> Vec<WrittenFile> {
+fn listed(directory: &Directory, manifest: &Manifest) -> Vec<WrittenFile> {
     let listed = |file: &ManifestFile| WrittenFile {
-        path: directory.join(&file.path),
+        path: directory.path().join(&file.path),
         rows: file.rows,
         size_bytes: file.size_bytes,
     };
@@ -407,21 +410,13 @@ fn keep_devices_with_rows(written: &mut Written, notes: &mut Vec<String>) -> Dev
 
 /// Gives files their names.
 struct Naming<'a> {
-    directory: &'a Path,
+    directory: &'a Directory,
     prefix: &'a str,
     /// Where the Python calls lie, which have no device.
     python_device: Device,
 }
 
 impl Naming<'_> {
-    fn table_path(&self, device: Device, format: Format, timestamp: &str) -> PathBuf {
-        dump_directory(device).join(format!("{}_dump_{timestamp}.{}", self.prefix, format.extension()))
-    }
-
-    fn python_path(&self, thread_id: u32, timestamp: &str) -> PathBuf {
-        dump_directory(self.python_device).join(format!("python_trace_{thread_id}_{timestamp}.csv"))
-    }
-
     /// Decides all names without giving them yet.
     fn plan(
         &self,
@@ -449,8 +444,8 @@ impl Naming<'_> {
         for (target, pending, rows) in pending {
             let path = self.path(target, &timestamp);
             let replaces = continued.is_some_and(|manifest| manifest.files.iter().any(|known| known.path == path));
-            let listed = ManifestFile::of(pending.path(), &path, rows)
-                .map_err(|error| FinishError::write(&self.directory.join(&path), &error))?;
+            let listed = ManifestFile::of(&pending, &path, rows)
+                .map_err(|error| FinishError::write(&self.directory.path().join(&path), &error))?;
             planned.push(PlannedFile { pending, listed, replaces });
         }
         Ok((planned, timestamp))
@@ -459,21 +454,20 @@ impl Naming<'_> {
     /// Gives the names.
     fn place(&self, planned: Vec<PlannedFile>) -> Result<(), FinishError> {
         for PlannedFile { pending, listed, replaces } in planned {
-            let path = self.directory.join(&listed.path);
-            files::create_directories(path.parent().unwrap_or(self.directory))
-                .and_then(|()| if replaces { pending.commit_replacing(&path) } else { pending.commit(&path) })
-                .map_err(|error| FinishError::write(&path, &error))?;
+            let path = &listed.path;
+            let placed = if replaces { pending.commit_replacing(path) } else { pending.commit(path) };
+            placed.map_err(|error| FinishError::write(&self.directory.path().join(path), &error))?;
         }
         Ok(())
     }
 
     fn path(&self, target: Target, timestamp: &str) -> PathBuf {
         match target {
-            Target::Table(device, format) => self.table_path(device, format, timestamp),
-            Target::PythonTrace(thread_id) => self.python_path(thread_id, timestamp),
-            Target::Watch(device) => {
-                watch_directory(device).join(format!("watch_dump_data_check_sum_{device}_{timestamp}.csv"))
+            Target::Table(device, format) => {
+                result_names::table_path(device, self.prefix, timestamp, format.extension())
             }
+            Target::PythonTrace(thread_id) => result_names::python_path(self.python_device, thread_id, timestamp),
+            Target::Watch(device) => result_names::watch_path(device, timestamp),
         }
     }
 
@@ -482,8 +476,7 @@ impl Naming<'_> {
         let mut seconds = now_seconds;
         loop {
             let timestamp = files::local_timestamp(seconds);
-            let is_taken =
-                |target: &Target| self.directory.join(self.path(*target, &timestamp)).symlink_metadata().is_ok();
+            let is_taken = |target: &Target| self.directory.facts(&self.path(*target, &timestamp)).is_ok();
             if !targets.iter().any(is_taken) {
                 return timestamp;
             }
@@ -508,15 +501,16 @@ enum Target {
 }
 
 fn write_log(
-    directory: &Path,
+    directory: &Arc<Directory>,
     program: &str,
     timestamp: &str,
     messages: &[RecorderMessage],
     level: Severity,
     notes: &mut Vec<String>,
 ) -> Option<WrittenFile> {
-    let path = directory.join(format!("{program}_logs")).join(format!("{program}_{timestamp}.log"));
-    match crate::log::write(&path, messages, level) {
+    let relative = Path::new(&format!("{program}_logs")).join(format!("{program}_{timestamp}.log"));
+    let path = directory.path().join(&relative);
+    match crate::log::write(directory, &relative, messages, level) {
         Ok(true) => {
             let size_bytes = path.metadata().map_or(0, |metadata| metadata.len());
             Some(WrittenFile { path, rows: messages.len() as u64, size_bytes })
@@ -544,7 +538,7 @@ struct Lock {
 impl Lock {
     /// Where the file system has no locks the exclusive temporary names still keep things apart.
     fn take(trace_path: &Path) -> Result<Self, LockError> {
-        let file = File::open(trace_path).map_err(LockError::Io)?;
+        let file = open_regular_file(trace_path).map_err(LockError::Io)?;
         // SAFETY: plain system call on a descriptor we own.
         let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
         let is_taken = std::io::Error::last_os_error().raw_os_error() == Some(libc::EWOULDBLOCK);

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use msmemscope_event::Severity;
+use msmemscope_event::{Severity, is_steering};
 
-use crate::files::{FILE_MODE, create_directories, local_timestamp, write_new};
+use crate::directory::Directory;
+use crate::files::{local_timestamp, write_new};
 pub use crate::pipeline::RecorderMessage;
 
 /// The lines of all messages that are important enough: `YYYY-mm-dd HH:MM:SS [LEVEL] text`.
@@ -28,22 +30,24 @@ pub fn lines(messages: &[RecorderMessage], least: Severity) -> String {
             &time[..2],
             &time[2..4],
             &time[4..],
-            message.text.replace('\n', " ")
+            message.text.replace(is_steering, " ")
         ));
     }
     text
 }
 
-/// Writes a log file; nothing is written if there is nothing to say. Returns whether it was.
-pub fn write(path: &Path, messages: &[RecorderMessage], least: Severity) -> io::Result<bool> {
+/// Writes a log file below a directory; nothing is written if there is nothing to say. Returns whether it was.
+pub fn write(
+    directory: &Arc<Directory>,
+    relative: &Path,
+    messages: &[RecorderMessage],
+    least: Severity,
+) -> io::Result<bool> {
     let text = lines(messages, least);
     if text.is_empty() {
         return Ok(false);
     }
-    if let Some(directory) = path.parent() {
-        create_directories(directory)?;
-    }
-    write_new(path, text.as_bytes(), FILE_MODE)?;
+    write_new(directory, relative, text.as_bytes())?;
     Ok(true)
 }
 

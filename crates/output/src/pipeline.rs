@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -15,7 +15,8 @@ use msmemscope_timeline::{EventKind, EventSink, FactSource, PythonSpan, Summary,
 
 use crate::csv;
 use crate::device::dump_directory;
-use crate::files::{BufferedFile, PendingFile};
+use crate::directory::{Directory, PrivateDirectory};
+use crate::files::{BufferedFile, FILE_MODE, PendingFile, create_new};
 use crate::finish::{FinishError, Format};
 use crate::python_trace::PythonTraceFiles;
 use crate::row::{BlockNotes, Row, RowContext, has_row};
@@ -170,8 +171,10 @@ impl Table for CsvTable {
 
 struct DatabaseTable {
     pending: PendingFile,
-    /// Where the database is written if its own path is too long for SQLite.
-    detour: Option<PendingFile>,
+    file: File,
+    /// Where the database is written if SQLite, which needs a path, cannot use the path of its own: because it is too
+    /// long, or because others could make it lead elsewhere in the meantime.
+    detour: Option<(PrivateDirectory, PathBuf)>,
     database: Database,
     /// Where the file will be, for messages.
     shown_path: PathBuf,
@@ -179,16 +182,21 @@ struct DatabaseTable {
 
 impl Table for DatabaseTable {
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
-        let (pending, _) = request.pending_file(device, Format::Database)?;
+        let (pending, file) = request.pending_file(device, Format::Database)?;
         let shown_path = request.shown_path(device);
-        let is_long = pending.path().as_os_str().len() > sqlite::LONGEST_PATH_BYTES;
-        let name = format!("{}_{device}.db", request.context.process_id);
-        let detour = is_long.then(|| PendingFile::create(&std::env::temp_dir(), &name)).transpose();
-        let detour = detour.map_err(|error| FinishError::write(&shown_path, &error))?.map(|(pending, _)| pending);
-        let path = detour.as_ref().map_or(pending.path(), PendingFile::path);
+        let own_path = pending.path();
+        let needs_detour = own_path.as_os_str().len() > sqlite::LONGEST_PATH_BYTES || !request.directory.is_own();
+        let detour = needs_detour.then(|| {
+            let directory = PrivateDirectory::new()?;
+            let path = directory.path().join("database");
+            create_new(&path, FILE_MODE)?;
+            Ok((directory, path))
+        });
+        let detour = detour.transpose().map_err(|error: io::Error| FinishError::write(&shown_path, &error))?;
+        let path = detour.as_ref().map_or(&own_path, |(_, path)| path);
         let database = Database::create(path, request.table, request.context.process_id)
             .map_err(|error| FinishError::write(&shown_path, &error))?;
-        Ok(Self { pending, detour, database, shown_path })
+        Ok(Self { pending, file, detour, database, shown_path })
     }
 
     fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError> {
@@ -204,10 +212,10 @@ impl Table for DatabaseTable {
             .map_err(|error| FinishError::write(&self.shown_path, &error))
     }
 
-    fn close(self) -> Result<PendingFile, FinishError> {
+    fn close(mut self) -> Result<PendingFile, FinishError> {
         self.database.close().map_err(|error| FinishError::write(&self.shown_path, &error))?;
-        if let Some(detour) = &self.detour {
-            let copied = std::fs::copy(detour.path(), self.pending.path());
+        if let Some((_, path)) = &self.detour {
+            let copied = File::open(path).and_then(|mut detour| io::copy(&mut detour, &mut self.file));
             copied.map_err(|error| FinishError::write(&self.shown_path, &error))?;
         }
         Ok(self.pending)
@@ -217,7 +225,7 @@ impl Table for DatabaseTable {
 /// What to write.
 pub(crate) struct Request<'a> {
     /// Directory of the process; pending files are made here.
-    pub(crate) directory: &'a Path,
+    pub(crate) directory: &'a Arc<Directory>,
     /// Devices that may have events.
     pub(crate) devices: &'a [Device],
     pub(crate) formats: &'a [Format],
@@ -234,7 +242,7 @@ impl Request<'_> {
     }
 
     fn shown_path(&self, device: Device) -> PathBuf {
-        self.directory.join(dump_directory(device))
+        self.directory.path().join(dump_directory(device))
     }
 }
 
@@ -289,7 +297,7 @@ pub(crate) fn write<S: FactSource>(
                         Format::Database => write_format::<DatabaseTable>(format, request, has_python_files, &receiver),
                     }
                 });
-            writers.push(spawned.map_err(|error| FinishError::write(request.directory, &error))?);
+            writers.push(spawned.map_err(|error| FinishError::write(request.directory.path(), &error))?);
         }
         let mut dispatcher = Dispatcher {
             batch: Batch::default(),
@@ -308,7 +316,7 @@ pub(crate) fn write<S: FactSource>(
             watch_files: dispatcher
                 .watch_files
                 .close()
-                .map_err(|error| FinishError::write(request.directory, &error))?,
+                .map_err(|error| FinishError::write(request.directory.path(), &error))?,
             summary,
             rows: dispatcher.next_row,
             messages: dispatcher.messages,
@@ -373,7 +381,7 @@ fn write_format<T: Table>(
         tables.push(PendingTable { format, device, pending: table.close()?, rows, own_rows });
     }
     let threads = match python_files {
-        Some(files) => files.close().map_err(|error| FinishError::write(request.directory, &error))?,
+        Some(files) => files.close().map_err(|error| FinishError::write(request.directory.path(), &error))?,
         None => Default::default(),
     };
     let python_traces = threads
@@ -384,5 +392,5 @@ fn write_format<T: Table>(
 }
 
 fn python_trace_path(request: &Request<'_>, thread_id: u32) -> PathBuf {
-    request.directory.join(format!("python_trace_{thread_id}.csv"))
+    request.directory.path().join(format!("python_trace_{thread_id}.csv"))
 }

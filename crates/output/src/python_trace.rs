@@ -1,14 +1,14 @@
 //! Python calls: one csv file per thread, one database table per process.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::Path;
+use std::sync::Arc;
 
 use msmemscope_timeline::PythonSpan;
 use msmemscope_trace::Definitions;
 
 use crate::csv::push_cell;
+use crate::directory::Directory;
 use crate::files::PendingFile;
 use crate::text::push_number;
 
@@ -36,7 +36,7 @@ pub(crate) struct ThreadFile {
 
 impl ThreadFile {
     fn flush(&mut self) -> io::Result<()> {
-        OpenOptions::new().append(true).open(self.pending.path())?.write_all(&self.buffer)?;
+        self.pending.reopen()?.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())
     }
@@ -44,14 +44,14 @@ impl ThreadFile {
 
 /// The csv files of all threads. Calls are in the order of their ends.
 pub(crate) struct PythonTraceFiles<'a> {
-    directory: &'a Path,
+    directory: &'a Arc<Directory>,
     process_id: u32,
     threads: BTreeMap<u32, ThreadFile>,
 }
 
 impl<'a> PythonTraceFiles<'a> {
     /// No files yet; pending ones will be in `directory`.
-    pub(crate) fn new(directory: &'a Path, process_id: u32) -> Self {
+    pub(crate) fn new(directory: &'a Arc<Directory>, process_id: u32) -> Self {
         Self { directory, process_id, threads: BTreeMap::new() }
     }
 

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use msmemscope_event::{Device, WatchDetail, dump_name};
 use msmemscope_timeline::{TimelineEvent, WatchObservation};
 use msmemscope_trace::Definitions;
 
 use crate::csv::push_cell;
+use crate::directory::Directory;
 use crate::files::PendingFile;
 
 /// First line of every file.
@@ -36,7 +38,7 @@ pub(crate) struct PendingWatch {
 
 /// The files of all devices. An error shows at the end.
 pub(crate) struct WatchFiles<'a> {
-    directory: &'a Path,
+    directory: &'a Arc<Directory>,
     definitions: &'a Definitions,
     devices: BTreeMap<Device, DeviceFile>,
     error: Option<io::Error>,
@@ -44,7 +46,7 @@ pub(crate) struct WatchFiles<'a> {
 
 impl<'a> WatchFiles<'a> {
     /// No files yet; pending ones will be in `directory`.
-    pub(crate) fn new(directory: &'a Path, definitions: &'a Definitions) -> Self {
+    pub(crate) fn new(directory: &'a Arc<Directory>, definitions: &'a Definitions) -> Self {
         Self { directory, definitions, devices: BTreeMap::new(), error: None }
     }
 

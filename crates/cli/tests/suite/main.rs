@@ -11,6 +11,7 @@ mod kills;
 mod options;
 mod pseudo_terminal;
 mod results;
+mod security;
 mod supervision;
 mod support;
 mod terminal;
