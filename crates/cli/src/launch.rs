@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use msmemscope_config::{RECORDING_VARIABLE, Recording};
+use msmemscope_event::visible;
 
+use crate::at_start::closed_at_start;
 use crate::preload;
 use crate::program;
 use crate::signals::SignalGate;
@@ -48,13 +50,22 @@ pub fn launch(
     let mut command = Command::new(file.as_deref().map_or(name.as_os_str(), Path::as_os_str));
     command.arg0(name).args(&program[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
     let original = signals.original();
+    let closed = closed_at_start();
     // SAFETY: the closure only makes async-signal-safe system calls.
-    unsafe { command.pre_exec(move || original.restore()) };
+    unsafe {
+        command.pre_exec(move || {
+            for &descriptor in &closed {
+                libc::close(descriptor);
+            }
+            original.restore()
+        })
+    };
     command.spawn().map_err(|error| explain(name, file.is_some(), &error))
 }
 
 fn explain(name: &OsStr, exists: bool, error: &io::Error) -> LaunchError {
     let name = name.to_string_lossy();
+    let name = visible(&name);
     match error.kind() {
         io::ErrorKind::NotFound if exists => {
             LaunchError { status: 126, message: format!("{name}: cannot be executed: its interpreter is missing") }

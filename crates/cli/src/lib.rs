@@ -4,6 +4,7 @@
 //! offline commands print their results to standard output. Our own errors exit with status 2.
 
 mod analyzing;
+mod at_start;
 mod availability;
 mod card_memory;
 mod colour;
@@ -91,6 +92,7 @@ fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
             run::run_job(settings, &program, &terminal)
         }
         Command::Compare { settings, inputs, notes, as_json, as_html } => {
+            signals::ignore_size_limit();
             let terminal = terminal.with_level(settings.log_level);
             for note in notes {
                 terminal.warning(note);
@@ -98,6 +100,7 @@ fn execute(variant: Variant, command: Command, terminal: &Terminal) -> Outcome {
             comparing::compare_inputs(&settings, &inputs, comparing::Wanted { as_json, as_html }, &terminal)
         }
         Command::Other(invocation) => {
+            signals::ignore_size_limit();
             let level = invocation.change.log_level.unwrap_or(LogLevel::default());
             offline(&invocation, &terminal.with_level(level))
         }

@@ -133,7 +133,12 @@ fn finish_run(
     if running.is_empty() && ended.is_empty() && unreadable.is_empty() {
         terminal.warning(match recording.settings.events.collected.is_empty() {
             true => "nothing was recorded: --events selects no events".to_owned(),
-            false => format!("no memory events were seen; '{program} doctor' explains why"),
+            false => match output_directory::check(output) {
+                Err(problem) => format!("nothing was recorded: {problem}"),
+                Ok(_) => {
+                    format!("no memory events were recorded; if no message above says why, '{program} doctor' explains")
+                }
+            },
         });
     }
     running.is_empty()

@@ -24,9 +24,9 @@ pub fn wait_for_job(job: &Child, signals: &SignalGate) -> JobEnd {
             return end;
         }
         // SIGCHLD tells at once; the time limit only guards against a lost one.
-        if let Arrived::Forward(signal) = signals.wait(Duration::from_secs(1)) {
-            // SAFETY: the job is our child and not reaped yet, so the id is still its own.
-            unsafe { libc::kill(job_id, signal) };
+        if let Arrived::Forward(sent) = signals.wait(Duration::from_secs(1)) {
+            // The job is our child and not reaped yet, so the id is still its own.
+            sent.pass_on_to(job_id);
         }
     }
 }

@@ -19,13 +19,20 @@ pub struct Session {
 impl Session {
     /// Starts a program as the leader of a session on a new terminal of 80 columns.
     pub fn start(mut command: Command) -> Self {
-        let (mut master, mut slave) = (-1, -1);
+        // No child may inherit the side of the one who sits in front of it: it would stay open with that child.
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
         let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: all pointers are valid or null where allowed.
-        let made = unsafe { libc::openpty(&mut master, &mut slave, std::ptr::null_mut(), std::ptr::null(), &size) };
-        assert_eq!(made, 0, "a pseudo terminal");
-        // SAFETY: the descriptors were just opened and belong to nobody else.
-        let (master, slave) = unsafe { (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
+        // SAFETY: all pointers are valid; the descriptors were just opened and belong to nobody else.
+        let (master, slave) = unsafe {
+            let master = libc::posix_openpt(flags);
+            let mut name = [0; 64];
+            assert!(libc::grantpt(master) == 0 && libc::unlockpt(master) == 0, "a pseudo terminal");
+            assert_eq!(libc::ptsname_r(master, name.as_mut_ptr(), name.len()), 0, "its name");
+            libc::ioctl(master, libc::TIOCSWINSZ, &size);
+            let slave = libc::open(name.as_ptr(), flags);
+            assert!(slave >= 0, "its other side");
+            (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
+        };
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
         command.stdin(end()).stdout(end()).stderr(end()).env("TERM", "xterm");
         // SAFETY: only async-signal-safe system calls.
@@ -66,6 +73,22 @@ impl Session {
             assert!(Instant::now() < deadline, "no end after: {}", self.seen);
         }
         (self.child.wait().expect("an end"), self.seen)
+    }
+
+    /// Closes the terminal, as somebody does who closes the window, and waits for the end.
+    pub fn hang_up(mut self) -> ExitStatus {
+        drop(std::mem::replace(&mut self.master, File::open("/dev/null").expect("a descriptor")));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a state") {
+                return status;
+            }
+            if Instant::now() > deadline {
+                self.child.kill().expect("killed");
+                panic!("still running although its terminal is gone");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Reads what is there, waiting a little. False when the terminal is closed.

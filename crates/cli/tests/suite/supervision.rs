@@ -107,6 +107,85 @@ fn kill_is_passed_on_to_the_job_once() {
     }
 }
 
+/// A job that says which signals it gets, and with which value.
+const LISTENER: &str = r#"
+import signal, sys
+wanted = [number for number in signal.valid_signals() if number not in (9, 17, 18, 19, 11)]
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+print("ready", flush=True)
+while True:
+    print(signal.sigwaitinfo(wanted).si_signo, flush=True)
+"#;
+
+#[test]
+fn every_signal_that_can_be_is_passed_on() {
+    let bench = Bench::new();
+    let mut command = bench.msmemscope(["--output"]);
+    command.arg(bench.output()).args(["--", "python3", "-c", LISTENER]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("our program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert_eq!(next(), "ready");
+    let ordinary = (1..32)
+        .filter(|signal| ![libc::SIGKILL, libc::SIGCHLD, libc::SIGCONT, libc::SIGSTOP, libc::SIGSEGV].contains(signal));
+    for signal in ordinary.chain([libc::SIGRTMIN(), libc::SIGRTMIN() + 5, libc::SIGRTMAX()]) {
+        send(child.id() as i32, signal);
+        assert_eq!(next(), signal.to_string());
+        assert!(child.try_wait().expect("a state").is_none(), "signal {signal} ended the supervisor");
+    }
+    send(child.id() as i32, libc::SIGSEGV);
+    assert_eq!(child.wait().expect("an end").signal(), Some(libc::SIGSEGV), "the job has not blocked this one");
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_the_job_of_a_session_leader() {
+    let bench = Bench::new();
+    let mut command = bench.msmemscope(["--output"]);
+    command.arg(bench.output()).arg("--").arg(job()).args(["alloc:1", "say:ready", "sleep:100000"]);
+    let mut session = Session::start(command);
+    session.expect("ready");
+    assert_eq!(session.hang_up().signal(), Some(libc::SIGHUP));
+    assert!(bench.recording().is_finished(), "the results are written all the same");
+}
+
+#[test]
+fn a_timer_set_before_the_start_ends_the_job() {
+    let bench = Bench::new();
+    let mut command = bench.command("python3");
+    let exec = "import os, signal, sys; signal.alarm(2); os.execv(sys.argv[1], sys.argv[1:])";
+    command.args(["-c", exec]).arg(release().join("msmemscope")).arg("--output").arg(bench.output());
+    command.arg("--").arg(job()).args(["alloc:1", "sleep:100000"]);
+    assert_eq!(run(command).status.signal(), Some(libc::SIGALRM));
+}
+
+#[test]
+fn descriptors_that_are_closed_stay_closed_in_the_job() {
+    let bench = Bench::new();
+    let look = "for n in 0 1 2; do [ -e /proc/$$/fd/$n ] && open=$open$n; done; echo \"open: $open\" > seen";
+    for (redirections, expected) in [("", "open: 012\n"), ("<&-", "open: 12\n"), ("<&- >&- 2>&-", "open: \n")] {
+        let line = format!("exec \"$0\" --output out -- sh -c \"$1\" {redirections}");
+        let mut command = bench.command("sh");
+        command.args(["-c", &line]).arg(release().join("msmemscope")).arg(look);
+        assert_success(&run(command));
+        let seen = std::fs::read_to_string(bench.path("seen")).expect("what the job saw");
+        assert_eq!(seen, expected, "{redirections}");
+    }
+}
+
+#[test]
+fn a_limit_of_file_sizes_costs_results_but_not_the_status() {
+    let bench = Bench::new();
+    let mut command = bench.command("bash");
+    let line = "ulimit -f 1200; exec \"$0\" --output out -- \"$1\" loop:20000 exit:3";
+    command.args(["-c", line]).arg(release().join("msmemscope")).arg(job());
+    let output = run(command);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("File too large"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("recover"), "{}", stderr(&output));
+    let left: Vec<_> = std::fs::read_dir(&bench.recording().0).expect("listing").collect();
+    assert!(left.iter().all(|entry| !entry.as_ref().expect("entry").file_name().to_string_lossy().contains("pending")));
+}
+
 #[test]
 fn ignored_and_blocked_signals_are_handed_down() {
     let bench = Bench::new();
@@ -251,7 +330,7 @@ fn processes_that_outlive_the_job_are_named_and_not_waited_for() {
     let mut said = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     // It depends on the scheduler whether the daemon had begun to record when its parent ended.
-    assert!(said.contains("still runs") || said.contains("no memory events were seen"), "{said}");
+    assert!(said.contains("still runs") || said.contains("no memory events were recorded"), "{said}");
     let recorded = bench.recording();
     let finish = run(bench.msmemscope(["finish".as_ref(), recorded.0.as_os_str()]));
     assert_success(&finish);
