@@ -119,6 +119,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	scripts/check-aarch64
+	$(CARGO) check --manifest-path fuzz/Cargo.toml --target-dir target --no-default-features
 
 # Native stacks on the other architecture, emulated.
 test-aarch64:

@@ -1,7 +1,12 @@
-//! Any bytes behind a valid header: the reader must neither panic nor loop, and its two passes must agree.
+//! Any bytes behind a valid header: the reader must neither panic nor loop, its two passes must agree, and every analysis
+//! of what was read comes to an end.
 #![no_main]
 
+use std::path::PathBuf;
+
 use libfuzzer_sys::fuzz_target;
+use msmemscope_analysis::{Questions, analyze};
+use msmemscope_import::Recording;
 use msmemscope_trace::Trace;
 use msmemscope_trace::layout::{CHUNK_BYTES, FILE_HEADER_BYTES, FILE_MAGIC, VERSION_MAJOR, file_offset};
 
@@ -19,4 +24,6 @@ fuzz_target!(|input: &[u8]| {
         records += 1;
     }
     assert_eq!(records, trace.completeness().records);
+    let recording = Recording::Trace { trace: Box::new(trace), path: PathBuf::new() };
+    let _ = analyze(&recording, &Questions::all(), &mut |_, _| {});
 });

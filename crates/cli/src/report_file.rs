@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
+use msmemscope_output::directory::Directory;
 use msmemscope_output::files::PendingFile;
 
 use crate::summary::{ProcessReport, render_process};
@@ -22,7 +24,8 @@ pub fn write(process: &mut ProcessReport) {
 }
 
 fn replace(directory: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (pending, mut file) = PendingFile::create(directory, REPORT_NAME)?;
+    let directory = Arc::new(Directory::open(directory)?);
+    let (pending, mut file) = PendingFile::create(&directory, REPORT_NAME)?;
     file.write_all(bytes)?;
-    pending.commit_replacing(&directory.join(REPORT_NAME))
+    pending.commit_replacing(Path::new(REPORT_NAME))
 }

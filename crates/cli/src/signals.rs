@@ -178,7 +178,7 @@ impl EndSignals {
     /// Blocks them. Shells let programs in the background ignore the first; a server is asked to end by it nevertheless.
     pub fn block() -> Self {
         let signals = [libc::SIGINT, libc::SIGTERM];
-        let set = set_of(signals.iter());
+        let set = set_of(signals.into_iter());
         // SAFETY: plain system calls on an initialised set.
         unsafe {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
