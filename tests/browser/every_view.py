@@ -6,12 +6,11 @@ watched and damaged, and one request is too large for any card.
 
 import ctypes
 
+import msmemscope
 import torch
 import torch_npu  # noqa: F401
-from torch import nn
-
-import msmemscope
 from msmemscope import describe
+from torch import nn
 
 STEPS = 6
 HOSTILE = "<img src=x onerror=alert(1)>\u202elive\u2066 & co"
