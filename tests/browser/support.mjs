@@ -1,5 +1,5 @@
-// What the tests of the viewer share: recordings made on the stand-in device, the server, and a browser that remembers every
-// complaint of the page.
+// What the tests of the viewer share: recordings made on the stand-in device, the server, and a browser that
+// remembers every complaint of the page.
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -34,7 +34,8 @@ process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
 function run(command, arguments_, options = {}) {
   const result = spawnSync(command, arguments_, { encoding: "utf8", maxBuffer: 1 << 28, ...options });
   if (result.error) throw result.error;
-  if (result.status !== 0) throw new Error(`${command} ${arguments_.join(" ")}: ${result.status}\n${result.stdout}\n${result.stderr}`);
+  if (result.status !== 0)
+    throw new Error(`${command} ${arguments_.join(" ")}: ${result.status}\n${result.stdout}\n${result.stderr}`);
   return result.stdout;
 }
 
@@ -44,8 +45,15 @@ export function recordDemo(name) {
   const binary = join(scratch, "leaky_training");
   if (!existsSync(binary)) {
     run("gcc", [
-      "-O1", "-g", `-I${standin}/include`, join(root, "examples/leaky_training.c"), `-L${standin}/lib64`,
-      "-lascendcl", "-lms_tools_ext", "-o", binary,
+      "-O1",
+      "-g",
+      `-I${standin}/include`,
+      join(root, "examples/leaky_training.c"),
+      `-L${standin}/lib64`,
+      "-lascendcl",
+      "-lms_tools_ext",
+      "-o",
+      binary,
     ]);
   }
   const environment = { ...process.env, LD_LIBRARY_PATH: join(standin, "lib64"), ASCEND_HOME_PATH: standin };
@@ -64,11 +72,20 @@ export function torchPython() {
 export function recordTorch(name) {
   const output = join(scratch, name);
   const options = [
-    `--output=${output}`, "--call-stack=c:10,python:10", "--events=alloc,free,access,launch",
+    `--output=${output}`,
+    "--call-stack=c:10,python:10",
+    "--events=alloc,free,access,launch",
     "--analysis=leaks,decompose,inefficient,oom",
   ];
-  const environment = { ...process.env, PYTHONPATH: join(root, "python"), TORCH_CPP_LOG_LEVEL: "FATAL", ASCEND_LAUNCH_BLOCKING: "1" };
-  run(program, ["standin", "--", program, ...options, "--", torchPython(), join(root, "tests/browser/every_view.py")], { env: environment });
+  const environment = {
+    ...process.env,
+    PYTHONPATH: join(root, "python"),
+    TORCH_CPP_LOG_LEVEL: "FATAL",
+    ASCEND_LAUNCH_BLOCKING: "1",
+  };
+  run(program, ["standin", "--", program, ...options, "--", torchPython(), join(root, "tests/browser/every_view.py")], {
+    env: environment,
+  });
   return output;
 }
 
@@ -76,7 +93,10 @@ export function recordTorch(name) {
 export function csvOf(output) {
   const [recording] = readdirSync(output).filter((name) => name.startsWith("msmemscope_"));
   const dump = join(output, recording, "device_0/dump");
-  return join(dump, readdirSync(dump).find((name) => name.startsWith("memscope_dump_") && name.endsWith(".csv")));
+  return join(
+    dump,
+    readdirSync(dump).find((name) => name.startsWith("memscope_dump_") && name.endsWith(".csv")),
+  );
 }
 
 export function analyze(path) {
@@ -86,7 +106,9 @@ export function analyze(path) {
 /** Starts the server; resolves with its address and what stops it. */
 export function startViewer(...paths) {
   return new Promise((done, fail) => {
-    const server = spawn(program, ["view", "--no-browser", "--port=0", ...paths], { stdio: ["ignore", "pipe", "pipe"] });
+    const server = spawn(program, ["view", "--no-browser", "--port=0", ...paths], {
+      stdio: ["ignore", "pipe", "pipe"],
+    });
     let said = "";
     const timer = setTimeout(() => fail(new Error(`no address from the server: ${said}`)), PATIENCE_MS);
     server.stderr.on("data", (data) => (said += data));
@@ -155,7 +177,8 @@ export async function colours(page, selector) {
   return page.$eval(selector, (canvas) => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     const seen = new Set();
-    for (let index = 0; index < data.length; index += 16) seen.add((data[index] << 16) | (data[index + 1] << 8) | data[index + 2]);
+    for (let index = 0; index < data.length; index += 16)
+      seen.add((data[index] << 16) | (data[index + 1] << 8) | data[index + 2]);
     return seen.size;
   });
 }

@@ -7,7 +7,19 @@ const { show, settled } = support;
 const skip = support.torchPython() ? false : "torch_npu is not installed (make torch-venv)";
 /** As the page shows it: directions of writing do not turn, tags are text. */
 const SHOWN = "<img src=x onerror=alert(1)>‹202E›live‹2066› & co";
-const VIEWS = ["overview", "timeline", "blocks", "flame", "owners", "steps", "ranks", "pool", "calls", "watch", "table"];
+const VIEWS = [
+  "overview",
+  "timeline",
+  "blocks",
+  "flame",
+  "owners",
+  "steps",
+  "ranks",
+  "pool",
+  "calls",
+  "watch",
+  "table",
+];
 
 describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
   let output, viewer, browser, page, units, analysis;
@@ -47,7 +59,8 @@ describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
       const canvas = page.locator("main canvas").first();
       if ((await canvas.count()) > 0) {
         const box = await canvas.boundingBox();
-        for (const share of [0.2, 0.5, 0.8]) await page.mouse.move(box.x + box.width * share, box.y + Math.min(box.height, 300) * share);
+        for (const share of [0.2, 0.5, 0.8])
+          await page.mouse.move(box.x + box.width * share, box.y + Math.min(box.height, 300) * share);
         await page.mouse.click(box.x + box.width * 0.7, box.y + Math.min(box.height, 300) * 0.7);
         await settled(page);
         await isHarmless();
@@ -58,15 +71,23 @@ describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
   test("the owner with the hostile label holds what it holds, and can be filtered by", async () => {
     await show(page, viewer.url, "view=owners&pool=PTA");
     const pool = analysis.owners.pools.find((candidate) => candidate.pool === "PTA");
-    const rows = await page.$$eval("tr[data-owner]", (found) => found.map((row) => [row.dataset.owner, row.cells[1].textContent]));
+    const rows = await page.$$eval("tr[data-owner]", (found) =>
+      found.map((row) => [row.dataset.owner, row.cells[1].textContent]),
+    );
     const expected = pool.at_peak.find(({ owner }) => owner.includes("<img"));
-    assert.deepEqual(rows.find(([owner]) => owner.includes(SHOWN)), [`PTA@ops@aten@${SHOWN}`, units.bytes(expected.bytes)]);
+    assert.deepEqual(
+      rows.find(([owner]) => owner.includes(SHOWN)),
+      [`PTA@ops@aten@${SHOWN}`, units.bytes(expected.bytes)],
+    );
     await page.click(`tr[data-owner="PTA@ops@aten@${SHOWN}"] button.link`);
     await settled(page);
     await page.keyboard.press("2");
     await page.waitForSelector('[data-view="timeline"]');
     await settled(page);
-    assert.ok((await page.textContent('[data-figure="cursor"]')).includes(units.bytes(expected.bytes)), "only this owner counts");
+    assert.ok(
+      (await page.textContent('[data-figure="cursor"]')).includes(units.bytes(expected.bytes)),
+      "only this owner counts",
+    );
   });
 
   test("the call chart finds functions", async () => {

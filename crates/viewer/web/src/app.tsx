@@ -1,4 +1,5 @@
-// The frame of the page: bar, views, filter, status line. It asks for the session and gives everything below it the page.
+// The frame of the page: bar, views, filter, status line. It asks for the session and gives everything below it the
+// page.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Select } from "./components/controls";
 import { FilterBar } from "./components/filter-bar";
@@ -72,7 +73,13 @@ export function App({ source, store }: { source: DataSource; store: Store }) {
           {controls}
         </header>
         <main class="main">
-          {problem ? <Unreachable problem={problem} /> : session?.complete ? <Loading>{text("no_recordings")}</Loading> : <Loading>{text("opening")}</Loading>}
+          {problem ? (
+            <Unreachable problem={problem} />
+          ) : session?.complete ? (
+            <Loading>{text("no_recordings")}</Loading>
+          ) : (
+            <Loading>{text("opening")}</Loading>
+          )}
         </main>
         {isHelpOpen && <Help onClose={() => setHelpOpen(false)} />}
       </div>
@@ -226,7 +233,9 @@ function Selectors({ page }: { page: Page }) {
       {recording.devices.length > 1 && (
         <Select
           label={text("device")}
-          choices={recording.devices.map((candidate) => [candidate.device, text("device_short", candidate.device)] as const)}
+          choices={recording.devices.map(
+            (candidate) => [candidate.device, text("device_short", candidate.device)] as const,
+          )}
           value={page.device}
           onChange={(next) => store.set({ device: next, pool: "", t: null, y0: null, y1: null, block: null })}
         />
@@ -290,7 +299,10 @@ function RecordingState({ recording }: { recording: RecordingFacts }) {
 
 function Status() {
   const page = usePage();
-  const reply = useAnswer("holds", page.pool && page.source.live ? { ...placeOf(page), t: page.cursor, by: "owner", limit: 1 } : null);
+  const reply = useAnswer(
+    "holds",
+    page.pool && page.source.live ? { ...placeOf(page), t: page.cursor, by: "owner", limit: 1 } : null,
+  );
   return (
     <footer class="status">
       <span>
@@ -311,10 +323,14 @@ function Status() {
 /** `[` and `]` need to know where the steps are. */
 function StepKeys({ actions }: { actions: { current: (direction: -1 | 1) => void } }) {
   const page = usePage();
-  const reply = useAnswer("steps", page.recording.steps > 0 && page.source.answers("steps") ? { ...placeOf(page), limit: 500 } : null);
+  const reply = useAnswer(
+    "steps",
+    page.recording.steps > 0 && page.source.answers("steps") ? { ...placeOf(page), limit: 500 } : null,
+  );
   actions.current = (direction) => {
     const ends = (reply.answer?.rows ?? []).map((row) => row.end).sort((left, right) => left - right);
-    const next = direction === 1 ? ends.find((end) => end > page.cursor) : ends.reverse().find((end) => end < page.cursor);
+    const next =
+      direction === 1 ? ends.find((end) => end > page.cursor) : ends.reverse().find((end) => end < page.cursor);
     if (next !== undefined) page.store.set({ t: next });
   };
   return null;

@@ -18,7 +18,11 @@ export function baseName(path: string): string {
 }
 
 /** A place as text: file, line and function, as far as they are known. */
-export function placeText(file: string | null | undefined, line: number | null | undefined, name?: string | null): string {
+export function placeText(
+  file: string | null | undefined,
+  line: number | null | undefined,
+  name?: string | null,
+): string {
   if (!file) return name ?? "";
   return `${file}${line ? `:${line}` : ""}${name ? ` ${name}` : ""}`;
 }

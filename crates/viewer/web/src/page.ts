@@ -1,5 +1,5 @@
-// What every component needs: the source of data, the shared state and the recording that is shown; and `useAnswer`, the one
-// way in which views ask questions.
+// What every component needs: the source of data, the shared state and the recording that is shown; and `useAnswer`,
+// the one way in which views ask questions.
 import { createContext } from "preact";
 import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Answers, PoolFacts, Progress, Question, RecordingFacts, Session } from "./source/answers";
@@ -152,7 +152,11 @@ export function useAnswer<Q extends Question>(question: Q, parameters: Parameter
         else timer = window.setTimeout(ask, REFRESH_MS);
       } catch (error) {
         if (controller.signal.aborted) return;
-        setReply((old) => ({ address, answer: old.answer, problem: error instanceof Error ? error.message : String(error) }));
+        setReply((old) => ({
+          address,
+          answer: old.answer,
+          problem: error instanceof Error ? error.message : String(error),
+        }));
       }
     };
     timer = window.setTimeout(ask, SETTLE_MS);
@@ -162,7 +166,11 @@ export function useAnswer<Q extends Question>(question: Q, parameters: Parameter
     };
   }, [address, source]);
   return useMemo(
-    () => ({ answer: address === null ? null : reply.answer, current: reply.address === address, problem: reply.address === address ? reply.problem : null }),
+    () => ({
+      answer: address === null ? null : reply.answer,
+      current: reply.address === address,
+      problem: reply.address === address ? reply.problem : null,
+    }),
     [address, reply],
   );
 }

@@ -1,8 +1,18 @@
-// What the page shows, as one flat record: view, recording, window, cursor, selection and filter. It is shared by all views
-// and lives in the fragment of the address, so that a copied address reproduces the view.
+// What the page shows, as one flat record: view, recording, window, cursor, selection and filter. It is shared by all
+// views and lives in the fragment of the address, so that a copied address reproduces the view.
 
 export const VIEWS = [
-  "overview", "timeline", "blocks", "flame", "owners", "steps", "ranks", "pool", "calls", "watch", "table",
+  "overview",
+  "timeline",
+  "blocks",
+  "flame",
+  "owners",
+  "steps",
+  "ranks",
+  "pool",
+  "calls",
+  "watch",
+  "table",
 ] as const;
 export type View = (typeof VIEWS)[number];
 
@@ -129,7 +139,10 @@ export class Store {
   private current: State;
   private readonly listeners = new Set<() => void>();
 
-  constructor(hash: string, private readonly write: (hash: string, isNewEntry: boolean) => void = () => {}) {
+  constructor(
+    hash: string,
+    private readonly write: (hash: string, isNewEntry: boolean) => void = () => {},
+  ) {
     this.current = parseHash(hash);
   }
 
@@ -141,7 +154,8 @@ export class Store {
   set(change: Partial<State>, isNewEntry = false): void {
     const next = { ...this.current, ...change };
     // A number of something in another recording would be something else there.
-    if (next.r !== this.current.r) Object.assign(next, { block: null, site: "", focus: null, ...pick(change, ["block", "site"]) });
+    if (next.r !== this.current.r)
+      Object.assign(next, { block: null, site: "", focus: null, ...pick(change, ["block", "site"]) });
     if (formatHash(next) === formatHash(this.current)) return;
     this.current = next;
     this.write(formatHash(next), isNewEntry || change.view !== undefined);

@@ -1,5 +1,6 @@
-// All words of the page, in English and Chinese. `{0}` is replaced by the first argument, and so on. Names from recordings
-// are never translated. Sentences of findings come from the analyses in English; `finding_*` puts them into Chinese.
+// All words of the page, in English and Chinese. `{0}` is replaced by the first argument, and so on. Names from
+// recordings are never translated. Sentences of findings come from the analyses in English; `finding_*` puts them
+// into Chinese.
 
 export type Language = "en" | "zh";
 
@@ -48,18 +49,27 @@ const TABLE = {
   // States.
   loading: ["Loading…", "正在加载…"],
   opening: ["Opening the recording…", "正在打开记录…"],
-  reading: ["Reading the recording: {0} done. What is shown so far is true but not all of it.", "正在读取记录：已完成 {0}。目前显示的内容属实但不完整。"],
+  reading: [
+    "Reading the recording: {0} done. What is shown so far is true but not all of it.",
+    "正在读取记录：已完成 {0}。目前显示的内容属实但不完整。",
+  ],
   analysing: ["All events are read; looking for leaks, owners and peaks…", "事件已全部读取，正在查找泄漏、归属与峰值…"],
   failed: ["This recording could not be read: {0}", "无法读取该记录：{0}"],
   unreachable: ["The server does not answer any more: {0}", "服务器不再响应：{0}"],
-  unreachable_advice: ["Is `msmemscope view` still running, and the ssh tunnel open? This page tries again by itself.", "`msmemscope view` 是否仍在运行？ssh 隧道是否仍然打开？本页会自动重试。"],
+  unreachable_advice: [
+    "Is `msmemscope view` still running, and the ssh tunnel open? This page tries again by itself.",
+    "`msmemscope view` 是否仍在运行？ssh 隧道是否仍然打开？本页会自动重试。",
+  ],
   no_recordings: ["There is no recording here.", "这里没有记录。"],
   no_memory: ["No memory was recorded here.", "此处没有记录到内存。"],
   no_match: ["Nothing matches the filter.", "没有符合筛选条件的内容。"],
   missing_title: ["This recording is not complete", "该记录不完整"],
   // Overview.
   findings: ["Findings", "发现"],
-  findings_searching: ["Looking for leaks, causes of out-of-memory and inefficient use…", "正在查找泄漏、内存不足的原因与低效使用…"],
+  findings_searching: [
+    "Looking for leaks, causes of out-of-memory and inefficient use…",
+    "正在查找泄漏、内存不足的原因与低效使用…",
+  ],
   evidence: ["Show the evidence", "查看证据"],
   evidence_timeline: ["Show in the timeline", "在时间线中查看"],
   evidence_blocks: ["Show the blocks", "查看内存块"],
@@ -144,7 +154,10 @@ const TABLE = {
   blocks_drawn: ["{0} blocks drawn one by one", "逐个绘制 {0} 个内存块"],
   blocks_small: ["{0} smaller ones as shading: zoom in to see them", "另有 {0} 个较小的以阴影表示：放大可见"],
   blocks_regions_more: ["{0} more address ranges are not shown", "另有 {0} 个地址范围未显示"],
-  blocks_hint: ["Wheel: time. Ctrl + wheel: addresses. Click a block for its life.", "滚轮：时间。Ctrl + 滚轮：地址。点击内存块查看其生命周期。"],
+  blocks_hint: [
+    "Wheel: time. Ctrl + wheel: addresses. Click a block for its life.",
+    "滚轮：时间。Ctrl + 滚轮：地址。点击内存块查看其生命周期。",
+  ],
   all_addresses: ["All addresses", "所有地址"],
   block_title: ["Block {0}", "内存块 {0}"],
   block_address: ["Address", "地址"],
@@ -161,7 +174,10 @@ const TABLE = {
   block_stack: ["Call stack, innermost first", "调用栈，由内到外"],
   frames_in: ["{0} frames in {1}", "{1} 中的 {0} 个栈帧"],
   block_native: ["Native call stack", "原生调用栈"],
-  block_no_stack: ["No call stack was recorded. `--call-stack=c,python` records them.", "没有记录调用栈。使用 `--call-stack=c,python` 可记录。"],
+  block_no_stack: [
+    "No call stack was recorded. `--call-stack=c,python` records them.",
+    "没有记录调用栈。使用 `--call-stack=c,python` 可记录。",
+  ],
   block_accesses: ["Operators that touched it: {0}", "访问它的算子：{0}"],
   block_no_accesses: ["No operator is known to have touched it.", "没有已知的算子访问过它。"],
   block_first_of: ["the first {0} are listed", "仅列出前 {0} 个"],
@@ -173,7 +189,10 @@ const TABLE = {
   block_distance: ["{0} apart", "相距 {0}"],
   block_show_map: ["Show in the map", "在地址图中查看"],
   block_show_line: ["All blocks of this line", "该行的所有内存块"],
-  block_none: ["Click a block to see its life: call stack, owner, operators that touched it, neighbours.", "点击内存块查看其生命周期：调用栈、归属、访问它的算子、相邻内存块。"],
+  block_none: [
+    "Click a block to see its life: call stack, owner, operators that touched it, neighbours.",
+    "点击内存块查看其生命周期：调用栈、归属、访问它的算子、相邻内存块。",
+  ],
   ineff_early_allocation: ["allocated too early", "分配过早"],
   ineff_late_deallocation: ["freed too late", "释放过晚"],
   ineff_temporary_idleness: ["idle in between", "中间闲置"],
@@ -189,8 +208,14 @@ const TABLE = {
   flame_time_text: ["What held memory at {0}.", "{0} 时占用内存的调用。"],
   flame_window_text: ["Allocated between {0} and {1} and not freed by then.", "{0} 到 {1} 之间分配且未释放的内存。"],
   flame_leaked_text: ["The leaks that the findings name.", "发现中列出的泄漏。"],
-  flame_difference_text: ["What held memory at {1} compared with {0}: growth in the one colour with +, decrease with −.", "{1} 与 {0} 相比的内存占用：增长标 +，减少标 −。"],
-  flame_difference_runs: ["Peak of recording {1} compared with the peak of this one.", "记录 {1} 的峰值与本记录峰值相比。"],
+  flame_difference_text: [
+    "What held memory at {1} compared with {0}: growth in the one colour with +, decrease with −.",
+    "{1} 与 {0} 相比的内存占用：增长标 +，减少标 −。",
+  ],
+  flame_difference_runs: [
+    "Peak of recording {1} compared with the peak of this one.",
+    "记录 {1} 的峰值与本记录峰值相比。",
+  ],
   flame_compare_with: ["Compare with", "对比对象"],
   flame_compare_window: ["ends of the window", "窗口两端"],
   flame_steps: ["Steps to compare", "对比的步骤"],
@@ -208,20 +233,35 @@ const TABLE = {
   flame_empty_leaked: ["No leak was found.", "没有发现泄漏。"],
   flame_empty_window: ["Everything allocated in this window was freed in it.", "该窗口内分配的内存都已在窗口内释放。"],
   flame_source_none: ["The source file is not here.", "此处没有源文件。"],
-  flame_hint: ["Click a frame to focus on it, again to go back. Enter in the list does the same.", "点击栈帧聚焦，再次点击返回。在列表中按 Enter 效果相同。"],
-  chart_flame: ["Flame graph: {0}, total {1}. The list below has the same numbers.", "火焰图：{0}，共 {1}。下方列表含相同数字。"],
+  flame_hint: [
+    "Click a frame to focus on it, again to go back. Enter in the list does the same.",
+    "点击栈帧聚焦，再次点击返回。在列表中按 Enter 效果相同。",
+  ],
+  chart_flame: [
+    "Flame graph: {0}, total {1}. The list below has the same numbers.",
+    "火焰图：{0}，共 {1}。下方列表含相同数字。",
+  ],
   all_memory: ["all", "全部"],
   share: ["Share", "占比"],
   // Owners.
   owners_text: ["Who holds the {0} in use at {1}.", "{1} 时使用中的 {0} 归谁所有。"],
-  owners_empty: ["Nothing was in use at this moment. Move the cursor in the timeline.", "此刻没有使用中的内存。请在时间线中移动光标。"],
-  owners_hint: ["`--analysis=decompose` tells weights, gradients and optimizer states apart.", "`--analysis=decompose` 可区分权重、梯度与优化器状态。"],
+  owners_empty: [
+    "Nothing was in use at this moment. Move the cursor in the timeline.",
+    "此刻没有使用中的内存。请在时间线中移动光标。",
+  ],
+  owners_hint: [
+    "`--analysis=decompose` tells weights, gradients and optimizer states apart.",
+    "`--analysis=decompose` 可区分权重、梯度与优化器状态。",
+  ],
   chart_owners: ["Treemap of owners; the table has the same numbers", "归属的树状图；表格含相同数字"],
   owner_itself: ["(itself)", "（自身）"],
   filter_by_owner: ["Filter by this owner", "按此归属筛选"],
   expand: ["Open {0}", "展开 {0}"],
   // Steps.
-  steps_none: ["No steps were recorded. Mark them with mstx ranges named `step start`, or call `msmemscope.step()`.", "没有记录到步骤。请用名为 `step start` 的 mstx 范围标记，或调用 `msmemscope.step()`。"],
+  steps_none: [
+    "No steps were recorded. Mark them with mstx ranges named `step start`, or call `msmemscope.step()`.",
+    "没有记录到步骤。请用名为 `step start` 的 mstx 范围标记，或调用 `msmemscope.step()`。",
+  ],
   steps_rate: ["{0} per step on average", "平均每步 {0}"],
   steps_col_end: ["At its end", "结束时"],
   steps_col_growth: ["Growth", "增长"],
@@ -232,7 +272,10 @@ const TABLE = {
   steps_show: ["Show step {0} in the timeline", "在时间线中显示步骤 {0}"],
   steps_compare: ["Compare first and last", "对比首末步骤"],
   // Ranks.
-  ranks_one: ["One recording is open. Open several (`msmemscope view rank0 rank1 …`) to compare ranks.", "只打开了一个记录。打开多个（`msmemscope view rank0 rank1 …`）即可对比各卡。"],
+  ranks_one: [
+    "One recording is open. Open several (`msmemscope view rank0 rank1 …`) to compare ranks.",
+    "只打开了一个记录。打开多个（`msmemscope view rank0 rank1 …`）即可对比各卡。",
+  ],
   ranks_col_rank: ["Rank", "Rank"],
   ranks_col_leaked: ["Leaked", "泄漏"],
   ranks_col_oom: ["Out of memory", "内存不足"],
@@ -244,7 +287,10 @@ const TABLE = {
   pool_gaps: ["Gaps", "空隙"],
   pool_gap_bytes: ["In gaps", "空隙合计"],
   pool_largest_gap: ["Largest gap", "最大空隙"],
-  pool_text: ["The pool at {0}: segments from the driver, blocks in them, gaps between them.", "{0} 时的内存池：从驱动申请的段、段内的内存块及其间的空隙。"],
+  pool_text: [
+    "The pool at {0}: segments from the driver, blocks in them, gaps between them.",
+    "{0} 时的内存池：从驱动申请的段、段内的内存块及其间的空隙。",
+  ],
   pool_no_segments: ["No segments are known for this pool at this moment.", "此刻该内存池没有已知的段。"],
   pool_more_segments: ["{0} smaller segments are not shown.", "另有 {0} 个较小的段未显示。"],
   pool_why: ["Why did this request not fit?", "该申请为何失败？"],
@@ -254,17 +300,26 @@ const TABLE = {
   pool_line_used: ["in use", "使用中"],
   pool_line_gap: ["largest gap", "最大空隙"],
   chart_pool: ["Segments with blocks and gaps", "段及其内存块与空隙"],
-  chart_fragmentation: ["Reserved, used and largest gap over time; click moves the cursor", "保留、使用与最大空隙随时间变化；点击移动光标"],
+  chart_fragmentation: [
+    "Reserved, used and largest gap over time; click moves the cursor",
+    "保留、使用与最大空隙随时间变化；点击移动光标",
+  ],
   pool_merged: ["several small blocks", "若干小内存块"],
   pool_gap: ["gap", "空隙"],
   // Call chart.
-  calls_none: ["No Python trace was recorded. `msmemscope.tracer.start()` records the calls.", "没有记录 Python 调用。`msmemscope.tracer.start()` 可记录调用。"],
+  calls_none: [
+    "No Python trace was recorded. `msmemscope.tracer.start()` records the calls.",
+    "没有记录 Python 调用。`msmemscope.tracer.start()` 可记录调用。",
+  ],
   calls_search: ["Search functions", "搜索函数"],
   calls_matches: ["{0} functions match", "{0} 个函数匹配"],
   calls_count: ["{0} calls", "{0} 次调用"],
   chart_calls: ["Python calls of thread {0} over time", "线程 {0} 的 Python 调用随时间变化"],
   // Watch.
-  watch_none: ["Nothing was watched. `--watch` or `msmemscope.watcher` watch tensors along the operators.", "没有监视任何内容。`--watch` 或 `msmemscope.watcher` 可沿算子监视张量。"],
+  watch_none: [
+    "Nothing was watched. `--watch` or `msmemscope.watcher` watch tensors along the operators.",
+    "没有监视任何内容。`--watch` 或 `msmemscope.watcher` 可沿算子监视张量。",
+  ],
   watch_blocks: ["Watched blocks", "被监视的内存块"],
   watch_changes: ["Changes that no operator declared", "没有算子声明的修改"],
   watch_clean: ["No undeclared change was seen.", "没有发现未声明的修改。"],
@@ -330,7 +385,10 @@ const TABLE = {
   help_title: ["Keyboard and mouse", "键盘与鼠标"],
   help_zoom: ["Zoom in, zoom out", "放大、缩小"],
   help_pan: ["Move left, move right", "左移、右移"],
-  help_wheel: ["Zoom at the pointer (Shift: move; Ctrl in Blocks: addresses)", "在指针处缩放（Shift：移动；内存块视图中 Ctrl：地址）"],
+  help_wheel: [
+    "Zoom at the pointer (Shift: move; Ctrl in Blocks: addresses)",
+    "在指针处缩放（Shift：移动；内存块视图中 Ctrl：地址）",
+  ],
   help_drag: ["Move; with Shift: zoom to what is marked", "移动；按住 Shift：放大到选中范围"],
   help_click: ["Set the cursor, select a block or frame", "设置光标，选择内存块或栈帧"],
   help_arrows: ["Move the cursor (chart focused; Shift: further)", "移动光标（图表获得焦点时；Shift：更远）"],

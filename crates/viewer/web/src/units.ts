@@ -50,7 +50,12 @@ export function seconds(nanoseconds: number): string {
   return `${Math.floor(nanoseconds / 60e9)} min ${Math.floor(nanoseconds / 1e9) % 60} s`;
 }
 
-const TIME_UNITS: [number, string][] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+const TIME_UNITS: [number, string][] = [
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
 
 /** A moment since the start of the recording, fine enough to tell neighbours `resolution_ns` apart. */
 export function moment(nanoseconds: number, resolutionNs = 1): string {

@@ -12,7 +12,9 @@ function colours(selector: string): Record<string, string> {
 
 function luminance(colour: string): number {
   const channels = [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16) / 255);
-  const [red, green, blue] = channels.map((share) => (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4));
+  const [red, green, blue] = channels.map((share) =>
+    share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue!;
 }
 

@@ -16,7 +16,10 @@ test("JSON is read harmlessly, escaped or not", () => {
   const value = { name: HOSTILE, list: [HOSTILE, 5, null] };
   const expected = { name: harmless(HOSTILE), list: [harmless(HOSTILE), 5, null] };
   assert.deepEqual(parseHarmless(JSON.stringify(value)), expected);
-  const escaped = JSON.stringify(value).replace(/[\u007f-\uffff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  const escaped = JSON.stringify(value).replace(
+    /[\u007f-\uffff]/g,
+    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"),
+  );
   assert.deepEqual(parseHarmless(escaped), expected);
   for (const code of [1, 8, 12, 0x1f, 0x7f, 0x85, 0x61c, 0x200b, 0x200e, 0x202a, 0x2060, 0x2069]) {
     const character = String.fromCharCode(code);

@@ -24,18 +24,28 @@ function flame(): Flame {
 
 test("frames are as wide as their share", () => {
   const boxes = layoutFlame(flame(), 0);
-  assert.deepEqual(boxes.map((box) => [box.node, box.depth, box.left, box.width]), [
-    [0, 0, 0, 1],
-    [1, 1, 0, 1],
-    [2, 2, 0, 0.6],
-    [4, 3, 0, 0.6],
-    [3, 2, 0.6, 0.3],
-  ]);
+  assert.deepEqual(
+    boxes.map((box) => [box.node, box.depth, box.left, box.width]),
+    [
+      [0, 0, 0, 1],
+      [1, 1, 0, 1],
+      [2, 2, 0, 0.6],
+      [4, 3, 0, 0.6],
+      [3, 2, 0.6, 0.3],
+    ],
+  );
 });
 
 test("a focused frame takes the whole width, below its callers", () => {
   const boxes = layoutFlame(flame(), 3);
-  assert.deepEqual(boxes.map((box) => [box.node, box.depth, box.width]), [[0, 0, 1], [1, 1, 1], [3, 2, 1]]);
+  assert.deepEqual(
+    boxes.map((box) => [box.node, box.depth, box.width]),
+    [
+      [0, 0, 1],
+      [1, 1, 1],
+      [3, 2, 1],
+    ],
+  );
 });
 
 test("what a search finds is counted once", () => {
@@ -47,7 +57,14 @@ test("what a search finds is counted once", () => {
 
 test("recursive frames are summed once", () => {
   const totals = frameTotals(flame());
-  assert.deepEqual(totals.map((total) => [total.name, total.own, total.total]), [[1, 70, 100], [3, 30, 30], [2, 0, 60]]);
+  assert.deepEqual(
+    totals.map((total) => [total.name, total.own, total.total]),
+    [
+      [1, 70, 100],
+      [3, 30, 30],
+      [2, 0, 60],
+    ],
+  );
 });
 
 test("areas of a treemap are in proportion and inside", () => {
@@ -57,7 +74,9 @@ test("areas of a treemap are in proportion and inside", () => {
   const total = values.reduce((sum, value) => sum + value, 0);
   boxes.forEach((box, index) => {
     assert.ok(Math.abs(box.width * box.height - (values[index]! / total) * 60_000) < 1e-6);
-    assert.ok(box.x >= 10 - 1e-9 && box.y >= 20 - 1e-9 && box.x + box.width <= 310 + 1e-9 && box.y + box.height <= 220 + 1e-9);
+    assert.ok(
+      box.x >= 10 - 1e-9 && box.y >= 20 - 1e-9 && box.x + box.width <= 310 + 1e-9 && box.y + box.height <= 220 + 1e-9,
+    );
   });
   assert.deepEqual(squarify([], area), []);
 });

@@ -22,7 +22,15 @@ test("embedded answers are found whatever the window", async () => {
 test("embedded tables become csv with quoted fields", async () => {
   const source = new EmbeddedSource({
     version: 1,
-    answers: { "table/blocks": { columns: ["a", "b"], rows: [["x,y", 'q"'], [null, 5]] } },
+    answers: {
+      "table/blocks": {
+        columns: ["a", "b"],
+        rows: [
+          ["x,y", 'q"'],
+          [null, 5],
+        ],
+      },
+    },
   });
   assert.equal(await source.csv("table/blocks", {}), 'a,b\n"x,y","q"""\n,5\n');
 });
@@ -31,12 +39,30 @@ test("embedded rows come in the order asked for", async () => {
   const source = new EmbeddedSource({
     version: 1,
     answers: {
-      "steps?r=0": { rows: [{ step: 1, growth_bytes: 5 }, { step: 2, growth_bytes: 9 }] },
-      "table/blocks?r=0": { columns: ["block", "end"], rows: [[1, null], [2, 7], [3, 5]] },
+      "steps?r=0": {
+        rows: [
+          { step: 1, growth_bytes: 5 },
+          { step: 2, growth_bytes: 9 },
+        ],
+      },
+      "table/blocks?r=0": {
+        columns: ["block", "end"],
+        rows: [
+          [1, null],
+          [2, 7],
+          [3, 5],
+        ],
+      },
     },
   });
   const steps = await source.ask("steps", { r: 0, sort: "growth_bytes", descending: true });
-  assert.deepEqual(steps.rows.map((row) => row.step), [2, 1]);
+  assert.deepEqual(
+    steps.rows.map((row) => row.step),
+    [2, 1],
+  );
   const blocks = await source.ask("table/blocks", { r: 0, sort: "end", descending: false, offset: 0 });
-  assert.deepEqual(blocks.rows.map((row) => row[0]), [3, 2, 1]);
+  assert.deepEqual(
+    blocks.rows.map((row) => row[0]),
+    [3, 2, 1],
+  );
 });

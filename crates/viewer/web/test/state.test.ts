@@ -3,7 +3,17 @@ import { test } from "node:test";
 import { DEFAULTS, formatHash, parseHash, parseState, Store } from "../src/state";
 
 test("an address reproduces the state", () => {
-  const state = { ...DEFAULTS, view: "flame" as const, r: 2, t0: 5, t1: 99, t: 17, owner: "PTA@model & <b>", invert: true, focus: 3 };
+  const state = {
+    ...DEFAULTS,
+    view: "flame" as const,
+    r: 2,
+    t0: 5,
+    t1: 99,
+    t: 17,
+    owner: "PTA@model & <b>",
+    invert: true,
+    focus: 3,
+  };
   assert.deepEqual(parseHash(formatHash(state)), state);
   assert.equal(formatHash(DEFAULTS), "#view=overview");
 });
@@ -14,12 +24,15 @@ test("nonsense in an address is passed over", () => {
 });
 
 test("links of findings name parts of a state", () => {
-  assert.deepEqual(parseState(Object.entries({ view: "flame", kind: "leaked", t: 5, descending: true, unknown: 1, t1: null })), {
-    view: "flame",
-    kind: "leaked",
-    t: 5,
-    descending: true,
-  });
+  assert.deepEqual(
+    parseState(Object.entries({ view: "flame", kind: "leaked", t: 5, descending: true, unknown: 1, t1: null })),
+    {
+      view: "flame",
+      kind: "leaked",
+      t: 5,
+      descending: true,
+    },
+  );
 });
 
 test("another recording forgets what was selected in the first", () => {
@@ -35,5 +48,8 @@ test("another recording forgets what was selected in the first", () => {
   assert.equal(calls, 2);
   assert.equal(store.state.block, null);
   assert.equal(store.state.site, "");
-  assert.deepEqual(written.map(([, isNewEntry]) => isNewEntry), [false, false, true]);
+  assert.deepEqual(
+    written.map(([, isNewEntry]) => isNewEntry),
+    [false, false, true],
+  );
 });

@@ -53,7 +53,9 @@ export function searchFlame(flame: Flame, search: string): { nodes: Set<number>;
   const nodes = new Set<number>();
   const wanted = search.trim().toLowerCase();
   if (wanted === "") return { nodes, bytes: 0 };
-  const matching = flame.names.map((name) => `${name.function} ${name.file}:${name.line}`.toLowerCase().includes(wanted));
+  const matching = flame.names.map((name) =>
+    `${name.function} ${name.file}:${name.line}`.toLowerCase().includes(wanted),
+  );
   const covered: boolean[] = [];
   let bytes = 0;
   flame.name.forEach((name, node) => {
@@ -89,5 +91,7 @@ export function frameTotals(flame: Flame): FrameTotal[] {
     total.blocks += flame.blocks[node] ?? 0;
     if (weightOf(flame, node) > weightOf(flame, total.node)) total.node = node;
   });
-  return [...totals.values()].sort((left, right) => Math.abs(right.own) - Math.abs(left.own) || Math.abs(right.total) - Math.abs(left.total));
+  return [...totals.values()].sort(
+    (left, right) => Math.abs(right.own) - Math.abs(left.own) || Math.abs(right.total) - Math.abs(left.total),
+  );
 }

@@ -13,7 +13,14 @@ export interface SpanHit {
 }
 
 /** Draws one row of spans; `isDim` says which names do not match a search. */
-export function drawSpans(pen: Pen, scale: TimeScale, row: SpanRow, names: readonly string[], y: number, isDim: ((name: number) => boolean) | null): void {
+export function drawSpans(
+  pen: Pen,
+  scale: TimeScale,
+  row: SpanRow,
+  names: readonly string[],
+  y: number,
+  isDim: ((name: number) => boolean) | null,
+): void {
   const { context, theme } = pen;
   context.save();
   context.beginPath();
@@ -32,7 +39,10 @@ export function drawSpans(pen: Pen, scale: TimeScale, row: SpanRow, names: reado
     context.fillRect(left, y + 1, width > 3 ? width - 0.7 : width, ROW_HEIGHT - 2);
     if (width > 24) {
       context.fillStyle = readableOn(colour);
-      const label = name < 0 ? `${row.count[index]}×` : shortSpan(names[name] ?? "") + (row.count[index]! > 1 ? ` ×${row.count[index]}` : "");
+      const label =
+        name < 0
+          ? `${row.count[index]}×`
+          : shortSpan(names[name] ?? "") + (row.count[index]! > 1 ? ` ×${row.count[index]}` : "");
       context.fillText(fitText(context, label, width - 8), left + 4, y + ROW_HEIGHT / 2 + 0.5);
     }
   }

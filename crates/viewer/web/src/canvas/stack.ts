@@ -24,7 +24,9 @@ export const LINES: LineStyle[] = [
 ];
 
 export function lineColour(pen: Pen, key: LineStyle["key"]): string {
-  return { reserved: pen.theme.accent, driver: pen.theme.text, card_process: pen.theme.muted, card: pen.theme.danger }[key];
+  return { reserved: pen.theme.accent, driver: pen.theme.text, card_process: pen.theme.muted, card: pen.theme.danger }[
+    key
+  ];
 }
 
 export function mostOf(line: Line | null | undefined): number {
@@ -64,7 +66,7 @@ export function drawMemoryAxis(pen: Pen, scale: TimeScale, plot: Plot): void {
   }
 }
 
-/** The areas; the curve may be that of another window while the next one is under way, and is then drawn where it belongs. */
+/** The areas. The curve may still be that of the window before, and is then drawn where it belongs. */
 export function drawStack(pen: Pen, scale: TimeScale, plot: Plot, curve: Curve): void {
   const { context, theme } = pen;
   context.save();
@@ -73,10 +75,18 @@ export function drawStack(pen: Pen, scale: TimeScale, plot: Plot, curve: Curve):
   context.clip();
   const x = edges(scale, curve);
   if (curve.series.length === 0) {
-    fillBetween(pen, x, curve.max.map(() => 0), curve.max.map((value) => value ?? 0), plot, theme.series[0]!);
+    fillBetween(
+      pen,
+      x,
+      curve.max.map(() => 0),
+      curve.max.map((value) => value ?? 0),
+      plot,
+      theme.series[0]!,
+    );
   }
   let lower = new Array<number>(curve.max.length).fill(0);
-  const bands: { index: number; label: string; colour: string; lower: number[]; upper: number[]; isOther: boolean }[] = [];
+  const bands: { index: number; label: string; colour: string; lower: number[]; upper: number[]; isOther: boolean }[] =
+    [];
   curve.series.forEach((series, index) => {
     const isOther = series.key === OTHER;
     const colour = isOther ? theme.other : seriesColour(index);
@@ -96,7 +106,14 @@ function edges(scale: TimeScale, curve: Curve): (bucket: number) => number {
   return (bucket) => left + bucket * step;
 }
 
-function fillBetween(pen: Pen, x: (bucket: number) => number, lower: number[], upper: number[], plot: Plot, colour: string): void {
+function fillBetween(
+  pen: Pen,
+  x: (bucket: number) => number,
+  lower: number[],
+  upper: number[],
+  plot: Plot,
+  colour: string,
+): void {
   const { context } = pen;
   context.beginPath();
   context.moveTo(x(0), yOf(plot, lower[0] ?? 0));

@@ -1,5 +1,5 @@
-// A canvas as sharp as the screen, which is drawn again when its size or what it shows changes. It can have the focus, has a
-// name for screen readers, and passes on pointer and keys in its own coordinates.
+// A canvas as sharp as the screen, which is drawn again when its size or what it shows changes. It can have the
+// focus, has a name for screen readers, and passes on pointer and keys in its own coordinates.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { usePage } from "../page";
 import { theme, type Theme } from "../theme";

@@ -63,7 +63,7 @@ export interface TimeGestures {
   onKey: (event: KeyboardEvent) => void;
 }
 
-/** What wheel, drag and arrow keys do to the window and the cursor. `mark` shows the range that Shift and drag marks. */
+/** What wheel, drag and arrow keys do to window and cursor. `mark` shows the range that Shift and drag marks. */
 export function useTimeGestures(width: number, mark: (range: [number, number] | null) => void): TimeGestures {
   const page = usePage();
   const latest = useMemo(() => ({ page, width, dragged: null as [number, number] | null }), []);
@@ -80,7 +80,10 @@ export function useTimeGestures(width: number, mark: (range: [number, number] | 
       },
       onDrag({ phase, from, to }) {
         if (from.shift) {
-          const range = [timeAt(scale(), Math.min(from.x, to.x)), timeAt(scale(), Math.max(from.x, to.x))] as [number, number];
+          const range = [timeAt(scale(), Math.min(from.x, to.x)), timeAt(scale(), Math.max(from.x, to.x))] as [
+            number,
+            number,
+          ];
           mark(phase === "end" ? null : range);
           if (phase === "end") showWindow(latest.page, ...range);
           return;
@@ -111,7 +114,14 @@ export function useTimeGestures(width: number, mark: (range: [number, number] | 
 const CURSOR_LABEL = 96;
 
 /** The horizontal axis with its labels, at the top of a chart; labels make room for that of the cursor. */
-export function drawTimeAxis(pen: Pen, scale: TimeScale, origin: number, y: number, bottom: number, cursor: number): void {
+export function drawTimeAxis(
+  pen: Pen,
+  scale: TimeScale,
+  origin: number,
+  y: number,
+  bottom: number,
+  cursor: number,
+): void {
   const { context, theme } = pen;
   context.textAlign = "center";
   const ticks = timeTicks(scale.start, scale.end, scale.width / 130, origin);
@@ -124,7 +134,10 @@ export function drawTimeAxis(pen: Pen, scale: TimeScale, origin: number, y: numb
     context.stroke();
     const half = context.measureText(tick.label).width / 2;
     const centre = Math.min(Math.max(x, scale.left + half), scale.left + scale.width - half);
-    const label = Math.min(Math.max(xOf(scale, cursor), scale.left + CURSOR_LABEL / 2), scale.left + scale.width - CURSOR_LABEL / 2);
+    const label = Math.min(
+      Math.max(xOf(scale, cursor), scale.left + CURSOR_LABEL / 2),
+      scale.left + scale.width - CURSOR_LABEL / 2,
+    );
     if (cursor >= scale.start && cursor <= scale.end && Math.abs(centre - label) < half + CURSOR_LABEL / 2) continue;
     context.fillStyle = theme.muted;
     context.fillText(tick.label, centre, y);
@@ -132,7 +145,14 @@ export function drawTimeAxis(pen: Pen, scale: TimeScale, origin: number, y: numb
 }
 
 /** The shared cursor, with its time where there is room for it. */
-export function drawCursor(pen: Pen, scale: TimeScale, t: number, top: number, bottom: number, label: string | null): void {
+export function drawCursor(
+  pen: Pen,
+  scale: TimeScale,
+  t: number,
+  top: number,
+  bottom: number,
+  label: string | null,
+): void {
   if (t < scale.start || t > scale.end) return;
   const { context, theme } = pen;
   const x = Math.round(xOf(scale, t)) + 0.5;
@@ -159,7 +179,13 @@ export function drawCursor(pen: Pen, scale: TimeScale, t: number, top: number, b
 }
 
 /** A range marked with Shift and drag. */
-export function drawMark(pen: Pen, scale: TimeScale, range: readonly [number, number] | null, top: number, bottom: number): void {
+export function drawMark(
+  pen: Pen,
+  scale: TimeScale,
+  range: readonly [number, number] | null,
+  top: number,
+  bottom: number,
+): void {
   if (!range) return;
   const { context, theme } = pen;
   const left = xOf(scale, range[0]);

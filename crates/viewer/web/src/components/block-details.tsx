@@ -61,7 +61,12 @@ function Life({ page, block }: { page: Page; block: BlockFacts }) {
         <dd>{span(end - block.start)}</dd>
         <dt>{text("owner")}</dt>
         <dd>
-          <button type="button" class="link" title={text("filter_by_owner")} onClick={() => page.store.set({ owner: block.owner })}>
+          <button
+            type="button"
+            class="link"
+            title={text("filter_by_owner")}
+            onClick={() => page.store.set({ owner: block.owner })}
+          >
             {block.owner || "-"}
           </button>
         </dd>
@@ -84,7 +89,9 @@ function Life({ page, block }: { page: Page; block: BlockFacts }) {
         )}
         <button
           type="button"
-          onClick={() => page.store.set({ view: "table", table: "blocks", site: String(block.site), alive: "any", offset: 0 })}
+          onClick={() =>
+            page.store.set({ view: "table", table: "blocks", site: String(block.site), alive: "any", offset: 0 })
+          }
         >
           {text("block_show_line")}
         </button>
@@ -109,7 +116,17 @@ function mapAround(page: Page, block: BlockFacts) {
   const margin = Math.max(1, (end - block.start) * 0.5);
   const t0 = Math.max(page.recording.t0, Math.round(block.start - margin));
   const t1 = Math.min(page.recording.t1, Math.round(end + margin));
-  return { view: "blocks" as const, device: block.device, pool: block.pool, t0, t1, t: block.start, y0: null, y1: null, block: block.block };
+  return {
+    view: "blocks" as const,
+    device: block.device,
+    pool: block.pool,
+    t0,
+    t1,
+    t: block.start,
+    y0: null,
+    y1: null,
+    block: block.block,
+  };
 }
 
 function Moment({ page, t, label }: { page: Page; t: number; label: string }) {

@@ -13,7 +13,12 @@ export function Segmented<T extends string>(properties: {
   return (
     <span class="segmented" role="group" aria-label={properties.label}>
       {properties.choices.map(([value, title]) => (
-        <button key={value} type="button" aria-pressed={value === properties.value} onClick={() => properties.onChange(value)}>
+        <button
+          key={value}
+          type="button"
+          aria-pressed={value === properties.value}
+          onClick={() => properties.onChange(value)}
+        >
           {title}
         </button>
       ))}
@@ -62,7 +67,15 @@ export function Place({ line, class: name }: { line: string; class?: string }) {
   );
 }
 
-export function Panel({ title, children, class: name }: { title?: string; children: ComponentChildren; class?: string }) {
+export function Panel({
+  title,
+  children,
+  class: name,
+}: {
+  title?: string;
+  children: ComponentChildren;
+  class?: string;
+}) {
   return (
     <section class={`panel ${name ?? ""}`}>
       {title && <h3>{title}</h3>}

@@ -1,4 +1,5 @@
-// A table: numbers aligned at their last digit, columns that can sort it, rows that can be chosen with the mouse or Enter.
+// A table: numbers aligned at their last digit, columns that can sort it, rows that can be chosen with the mouse or
+// Enter.
 import type { ComponentChildren } from "preact";
 import { text } from "../texts";
 
@@ -68,7 +69,11 @@ export function DataTable<Row>(properties: Properties<Row>) {
               }
             >
               {columns.map((column) => (
-                <td key={column.key} class={`${column.isNumber ? "number" : ""} ${column.class ?? ""}`} title={column.hint?.(row)}>
+                <td
+                  key={column.key}
+                  class={`${column.isNumber ? "number" : ""} ${column.class ?? ""}`}
+                  title={column.hint?.(row)}
+                >
                   {column.cell(row)}
                 </td>
               ))}

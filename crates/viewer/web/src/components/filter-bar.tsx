@@ -18,12 +18,17 @@ export function FilterBar() {
   const { state, store, recording } = page;
   const searchKey = state.view === "flame" || state.view === "calls" ? "search" : "text";
   const threads = recording.threads.map((entry) => [String(entry.thread), String(entry.thread)] as const);
-  const steps = Array.from({ length: Math.min(recording.steps, STEPS_LISTED) }, (_, index) => [String(index + 1), String(index + 1)] as const);
+  const steps = Array.from(
+    { length: Math.min(recording.steps, STEPS_LISTED) },
+    (_, index) => [String(index + 1), String(index + 1)] as const,
+  );
   return (
     <div class="filters" role="search" aria-label={text("filter")}>
       <SearchField
         key={searchKey}
-        label={text(searchKey === "text" ? "filter_placeholder" : state.view === "flame" ? "flame_search" : "calls_search")}
+        label={text(
+          searchKey === "text" ? "filter_placeholder" : state.view === "flame" ? "flame_search" : "calls_search",
+        )}
         value={state[searchKey]}
         onChange={(value) => store.set({ [searchKey]: value, offset: 0 })}
       />

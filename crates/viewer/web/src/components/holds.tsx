@@ -15,7 +15,10 @@ export function Holds() {
   const page = usePage();
   const { state, store } = page;
   const by = state.by === "pool" ? "owner" : state.by;
-  const reply = useAnswer("holds", page.pool ? { ...placeOf(page), ...filterOf(state), t: page.cursor, by, limit: ROWS } : null);
+  const reply = useAnswer(
+    "holds",
+    page.pool ? { ...placeOf(page), ...filterOf(state), t: page.cursor, by, limit: ROWS } : null,
+  );
   const moment = momentText(page, page.cursor);
   const choose = (row: HoldRow) => {
     if (by === "owner") store.set({ owner: row.key });
@@ -55,7 +58,12 @@ export function Holds() {
                     hint: (row) => [row.label, row.operator, row.owner].filter(Boolean).join("\n"),
                   },
                   { key: "bytes", title: text("bytes"), isNumber: true, cell: (row) => bytes(row.bytes) },
-                  { key: "share", title: text("share"), isNumber: true, cell: (row) => percent(row.bytes, answer.used_bytes) },
+                  {
+                    key: "share",
+                    title: text("share"),
+                    isNumber: true,
+                    cell: (row) => percent(row.bytes, answer.used_bytes),
+                  },
                 ]}
                 rows={answer.rows}
                 rowKey={(row) => row.key}

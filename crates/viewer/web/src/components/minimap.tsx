@@ -18,7 +18,12 @@ export function Minimap() {
   const grip = useRef<{ edge: "start" | "end" | "both" | "new"; window: [number, number] } | null>(null);
   const limits = minimapRange(page);
   const scale = timeScale(limits, width);
-  const reply = useAnswer("curve", width > 0 ? { ...placeOf(page), by: "none", t0: limits[0], t1: limits[1], width: Math.round(scale.width / 2) } : null);
+  const reply = useAnswer(
+    "curve",
+    width > 0
+      ? { ...placeOf(page), by: "none", t0: limits[0], t1: limits[1], width: Math.round(scale.width / 2) }
+      : null,
+  );
   const curve = reply.answer;
   const [start, end] = page.window;
 
@@ -61,7 +66,8 @@ export function Minimap() {
     else showWindow(page, ...(sorted(timeAt(scale, from.x), timeAt(scale, to.x)) as [number, number]));
     if (phase === "end") grip.current = null;
   };
-  const onHover = (point: Point | null) => setHover(point && (edgeAt(point.x) === "both" ? "move" : edgeAt(point.x) === "new" ? null : "resize"));
+  const onHover = (point: Point | null) =>
+    setHover(point && (edgeAt(point.x) === "both" ? "move" : edgeAt(point.x) === "new" ? null : "resize"));
   const onClick = (point: Point) => {
     const t = Math.min(limits[1], Math.max(limits[0], timeAt(scale, point.x)));
     page.store.set({ t });

@@ -24,7 +24,10 @@ export function Tooltip({ x, y, children }: { x: number; y: number; children: Co
 /** Where the pointer is on the screen: surfaces only tell where it is on themselves. */
 let pointer = { x: 0, y: 0 };
 if (typeof window !== "undefined") {
-  window.addEventListener("pointermove", (event) => (pointer = { x: event.clientX, y: event.clientY }), { capture: true, passive: true });
+  window.addEventListener("pointermove", (event) => (pointer = { x: event.clientX, y: event.clientY }), {
+    capture: true,
+    passive: true,
+  });
 }
 
 export function AtPointer({ children }: { children: ComponentChildren }) {

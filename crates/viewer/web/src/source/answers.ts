@@ -1,5 +1,5 @@
-// What the server answers (crates/viewer: one module per question). Times are nanoseconds since the session's origin, sizes
-// are bytes. Strings come from recordings as they are: they are only ever shown as text.
+// What the server answers (crates/viewer: one module per question). Times are nanoseconds since the session's origin,
+// sizes are bytes. Strings come from recordings as they are: they are only ever shown as text.
 
 export interface Progress {
   complete: boolean;
@@ -52,7 +52,15 @@ export interface RecordingFacts {
 }
 
 export type Feature =
-  | "steps" | "ranges" | "operators" | "kernels" | "python_calls" | "watch" | "native_stacks" | "python_stacks" | "accesses";
+  | "steps"
+  | "ranges"
+  | "operators"
+  | "kernels"
+  | "python_calls"
+  | "watch"
+  | "native_stacks"
+  | "python_stacks"
+  | "accesses";
 
 export interface Session extends Progress {
   version: number;

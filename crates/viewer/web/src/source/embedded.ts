@@ -1,5 +1,5 @@
-// Answers inside the page itself: the self-contained report. It holds one answer per question, for the whole recording, so
-// windows and sizes of the screen do not count when looking for it.
+// Answers inside the page itself: the self-contained report. It holds one answer per question, for the whole
+// recording, so windows and sizes of the screen do not count when looking for it.
 import type { Answers, Question } from "./answers";
 import { parseHarmless } from "./harmless";
 import { addressOf, type DataSource, type Parameters } from "./source";
@@ -7,7 +7,20 @@ import { addressOf, type DataSource, type Parameters } from "./source";
 export const EMBEDDED_ID = "msmemscope-data";
 
 /** Parameters that only say how much of an answer is wanted, and in which order. */
-const EXTENT = new Set(["t0", "t1", "width", "height", "y0", "y1", "offset", "limit", "minimum", "series", "sort", "descending"]);
+const EXTENT = new Set([
+  "t0",
+  "t1",
+  "width",
+  "height",
+  "y0",
+  "y1",
+  "offset",
+  "limit",
+  "minimum",
+  "series",
+  "sort",
+  "descending",
+]);
 
 export interface EmbeddedAnswers {
   version: number;
@@ -27,13 +40,15 @@ export class EmbeddedSource implements DataSource {
 
   async ask<Q extends Question>(question: Q, parameters: Parameters): Promise<Answers[Q]> {
     const answer = this.find(question, parameters);
-    if (answer === undefined) throw new Error("This report does not contain the answer; open the recording with `msmemscope view`.");
+    if (answer === undefined)
+      throw new Error("This report does not contain the answer; open the recording with `msmemscope view`.");
     return sorted(answer, parameters) as Answers[Q];
   }
 
   async csv(question: Question, parameters: Parameters): Promise<string> {
     const table = (await this.ask(question, parameters)) as Answers["table/blocks"];
-    const field = (cell: unknown) => (/[",\n\r]/.test(String(cell ?? "")) ? `"${String(cell).replace(/"/g, '""')}"` : String(cell ?? ""));
+    const field = (cell: unknown) =>
+      /[",\n\r]/.test(String(cell ?? "")) ? `"${String(cell).replace(/"/g, '""')}"` : String(cell ?? "");
     return [table.columns, ...table.rows].map((row) => row.map(field).join(",") + "\n").join("");
   }
 
@@ -64,5 +79,8 @@ function sorted(answer: unknown, { sort, descending }: Parameters): unknown {
     const [first, second] = [value(left) ?? Infinity, value(right) ?? Infinity];
     return first < second ? -1 : first > second ? 1 : 0;
   };
-  return { ...(answer as object), rows: [...rows].sort((left, right) => (descending ? order(right, left) : order(left, right))) };
+  return {
+    ...(answer as object),
+    rows: [...rows].sort((left, right) => (descending ? order(right, left) : order(left, right))),
+  };
 }

@@ -1,5 +1,5 @@
-// Where the views get their data from. There are two sources: the running server, and answers embedded in the page, which
-// is how the self-contained report works. Views cannot tell them apart.
+// Where the views get their data from. There are two sources: the running server, and answers embedded in the page,
+// which is how the self-contained report works. Views cannot tell them apart.
 import type { Answers, Question } from "./answers";
 import { original } from "./harmless";
 

@@ -1,8 +1,18 @@
-// Blocks in address and time: every block a rectangle, from all of them down to one. Those too small to draw are a shading
-// of how much of the place is in use. A click shows the life of a block.
+// Blocks in address and time: every block a rectangle, from all of them down to one. Those too small to draw are a
+// shading of how much of the place is in use. A click shows the life of a block.
 import { useCallback, useMemo, useState } from "preact/hooks";
 import { fitText, font, Surface, useRoom, type Drag, type Pen, type Point, type Wheel } from "../canvas/surface";
-import { drawCursor, drawMark, drawTimeAxis, momentText, timeAt, timeScale, useTimeGestures, xOf, type TimeScale } from "../canvas/time";
+import {
+  drawCursor,
+  drawMark,
+  drawTimeAxis,
+  momentText,
+  timeAt,
+  timeScale,
+  useTimeGestures,
+  xOf,
+  type TimeScale,
+} from "../canvas/time";
 import { BlockDetails } from "../components/block-details";
 import { Panel } from "../components/controls";
 import { Minimap } from "../components/minimap";
@@ -67,7 +77,12 @@ export function BlocksView() {
   const map = reply.answer;
   const ownerColour = useOwnerColours();
   const total = Math.max(1, map?.y_total ?? 1);
-  const frame: Frame = { scale, height: plotHeight, y0: state.y0 ?? 0, y1: Math.max((state.y0 ?? 0) + 1, state.y1 ?? total) };
+  const frame: Frame = {
+    scale,
+    height: plotHeight,
+    y0: state.y0 ?? 0,
+    y1: Math.max((state.y0 ?? 0) + 1, state.y1 ?? total),
+  };
   const shading = useMemo(() => (map?.more ? decode(map.more.coverage) : null), [map]);
   const draw = useCallback(
     (pen: Pen) => {
@@ -84,7 +99,21 @@ export function BlocksView() {
       drawMark(pen, scale, mark, AXIS, height - 4);
       drawCursor(pen, scale, page.cursor, 12, height - 4, momentText(page, page.cursor, width));
     },
-    [map, shading, ownerColour, page.window[0], page.window[1], state.y0, state.y1, state.block, page.cursor, mark, width, height, page.appearance],
+    [
+      map,
+      shading,
+      ownerColour,
+      page.window[0],
+      page.window[1],
+      state.y0,
+      state.y1,
+      state.block,
+      page.cursor,
+      mark,
+      width,
+      height,
+      page.appearance,
+    ],
   );
   if (!page.pool) return <NoMemory />;
 
@@ -152,7 +181,8 @@ export function BlocksView() {
               <b>{bytes(map.bytes[hit]!)}</b> <span class="mono">{addressText(map, map.y[hit]!)}</span>
               <div>{map.owners[map.owner[hit]!] || "-"}</div>
               <div class="muted">
-                {momentText(page, map.start[hit]!)} – {map.end[hit] === null ? text("block_never_freed") : momentText(page, map.end[hit]!)} (
+                {momentText(page, map.start[hit]!)} –{" "}
+                {map.end[hit] === null ? text("block_never_freed") : momentText(page, map.end[hit]!)} (
                 {span((map.end[hit] ?? page.recording.t1) - map.start[hit]!)})
               </div>
             </AtPointer>
@@ -198,7 +228,14 @@ function drawShading(pen: Pen, frame: Frame, map: BlockMap, cells: Uint8Array): 
   context.globalAlpha = 1;
 }
 
-function drawBlocks(pen: Pen, frame: Frame, map: BlockMap, recordingEnd: number, selected: number | null, ownerColour: (owner: string) => string): void {
+function drawBlocks(
+  pen: Pen,
+  frame: Frame,
+  map: BlockMap,
+  recordingEnd: number,
+  selected: number | null,
+  ownerColour: (owner: string) => string,
+): void {
   const { context, theme } = pen;
   context.textAlign = "left";
   for (let index = 0; index < map.block.length; index += 1) {
@@ -220,7 +257,11 @@ function drawBlocks(pen: Pen, frame: Frame, map: BlockMap, recordingEnd: number,
     if (height >= 15 && width > 40 && !isDimmed) {
       context.fillStyle = readableOn(colour);
       const room = Math.min(box.right, frame.scale.left + frame.scale.width) - left - 8;
-      context.fillText(fitText(context, `${bytes(map.bytes[index]!)}  ${owner}`, room), left + 4, (Math.max(box.top, AXIS) + Math.min(box.bottom, AXIS + frame.height)) / 2);
+      context.fillText(
+        fitText(context, `${bytes(map.bytes[index]!)}  ${owner}`, room),
+        left + 4,
+        (Math.max(box.top, AXIS) + Math.min(box.bottom, AXIS + frame.height)) / 2,
+      );
     }
   }
   context.globalAlpha = 1;
@@ -229,7 +270,12 @@ function drawBlocks(pen: Pen, frame: Frame, map: BlockMap, recordingEnd: number,
     const box = boxOf(frame, map, recordingEnd, chosen);
     context.strokeStyle = theme.text;
     context.lineWidth = 2;
-    context.strokeRect(box.left - 1, box.top - 1, Math.max(3, box.right - box.left) + 2, Math.max(3, box.bottom - box.top) + 2);
+    context.strokeRect(
+      box.left - 1,
+      box.top - 1,
+      Math.max(3, box.right - box.left) + 2,
+      Math.max(3, box.bottom - box.top) + 2,
+    );
     context.lineWidth = 1;
   }
 }

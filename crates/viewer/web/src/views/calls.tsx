@@ -55,7 +55,9 @@ export function CallsView() {
         <Select
           label={text("thread")}
           isLabelShown
-          choices={answer.threads.map((entry) => [String(entry.thread), `${entry.thread} (${text("calls_count", count(entry.calls))})`] as const)}
+          choices={answer.threads.map(
+            (entry) => [String(entry.thread), `${entry.thread} (${text("calls_count", count(entry.calls))})`] as const,
+          )}
           value={String(answer.thread ?? "")}
           onChange={(thread) => store.set({ thread })}
         />

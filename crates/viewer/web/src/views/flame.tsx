@@ -1,5 +1,6 @@
-// Flame graphs of memory: at the peak, at the cursor, kept in the window, leaked, or the difference of two moments or two
-// recordings. Python and native frames are in one stack. The list below has the same numbers and works without a mouse.
+// Flame graphs of memory: at the peak, at the cursor, kept in the window, leaked, or the difference of two moments or
+// two recordings. Python and native frames are in one stack. The list below has the same numbers and works without a
+// mouse.
 import { useCallback, useMemo, useState } from "preact/hooks";
 import { frameTotals, layoutFlame, searchFlame, type FlameBox } from "../canvas/flame-layout";
 import { fitText, font, Surface, type Pen, type Point } from "../canvas/surface";
@@ -47,7 +48,12 @@ export function FlameView() {
         />
         {state.kind === "difference" && <DifferenceChoice page={page} />}
         <span class="spacer" />
-        <button type="button" aria-pressed={state.invert} title={text("flame_invert_title")} onClick={() => store.set({ invert: !state.invert, focus: null })}>
+        <button
+          type="button"
+          aria-pressed={state.invert}
+          title={text("flame_invert_title")}
+          onClick={() => store.set({ invert: !state.invert, focus: null })}
+        >
           {state.invert ? "✓ " : ""}
           {text("flame_invert")}
         </button>
@@ -71,7 +77,10 @@ function explanation(page: Page): string {
 /** What is compared: the ends of the window, which steps set quickly, or two recordings. */
 function DifferenceChoice({ page }: { page: Page }) {
   const { state, store, session, recording } = page;
-  const steps = useAnswer("steps", recording.steps > 1 && state.r2 === null ? { ...placeOf(page), limit: 500 } : null).answer;
+  const steps = useAnswer(
+    "steps",
+    recording.steps > 1 && state.r2 === null ? { ...placeOf(page), limit: 500 } : null,
+  ).answer;
   const rows = steps?.rows ?? [];
   const others = session.recordings.filter((candidate) => candidate.r !== recording.r);
   const choose = (change: Partial<State>) => store.set({ ...change, focus: null });
@@ -82,7 +91,10 @@ function DifferenceChoice({ page }: { page: Page }) {
         <Select
           label={text("flame_compare_with")}
           isLabelShown
-          choices={[["", text("flame_compare_window")], ...others.map((other) => [String(other.r), recordingTitle(other)] as const)]}
+          choices={[
+            ["", text("flame_compare_window")],
+            ...others.map((other) => [String(other.r), recordingTitle(other)] as const),
+          ]}
           value={state.r2 === null ? "" : String(state.r2)}
           onChange={(value) => choose({ r2: value === "" ? null : Number(value) })}
         />
@@ -94,13 +106,17 @@ function DifferenceChoice({ page }: { page: Page }) {
             isLabelShown
             choices={[["", "…"], ...stepChoices]}
             value={stepChoices.some(([end]) => Number(end) === state.t0) ? String(state.t0) : ""}
-            onChange={(value) => value && choose({ t0: Number(value), t1: Math.max(Number(value) + 1, page.window[1]) })}
+            onChange={(value) =>
+              value && choose({ t0: Number(value), t1: Math.max(Number(value) + 1, page.window[1]) })
+            }
           />
           <Select
             label={text("flame_steps")}
             choices={[["", "…"], ...stepChoices]}
             value={stepChoices.some(([end]) => Number(end) === state.t1) ? String(state.t1) : ""}
-            onChange={(value) => value && choose({ t1: Number(value), t0: Math.min(page.window[0], Number(value) - 1) })}
+            onChange={(value) =>
+              value && choose({ t1: Number(value), t0: Math.min(page.window[0], Number(value) - 1) })
+            }
           />
         </>
       )}
@@ -120,7 +136,14 @@ function Graph({ flame }: { flame: Flame }) {
   const height = (depth + 1) * ROW + 2;
   const draw = useCallback(
     (pen: Pen) => {
-      for (const box of boxes) drawBox(pen, flame, box, state.search.trim() !== "" && !found.nodes.has(box.node), box.node === focus && focus > 0);
+      for (const box of boxes)
+        drawBox(
+          pen,
+          flame,
+          box,
+          state.search.trim() !== "" && !found.nodes.has(box.node),
+          box.node === focus && focus > 0,
+        );
     },
     [boxes, found, flame, page.appearance],
   );
@@ -129,9 +152,17 @@ function Graph({ flame }: { flame: Flame }) {
   const show = isDifference ? bytesChange : bytes;
   if (flame.complete && (flame.parent.length < 2 || (!isDifference && total === 0))) {
     const key = `flame_empty_${flame.kind}`;
-    return <Empty>{key === "flame_empty_leaked" || key === "flame_empty_window" ? text(key) : text("flame_empty")}</Empty>;
+    return (
+      <Empty>{key === "flame_empty_leaked" || key === "flame_empty_window" ? text(key) : text("flame_empty")}</Empty>
+    );
   }
-  const at = (point: Point) => boxes.find((box) => box.depth === Math.floor(point.y / ROW) && point.x / width >= box.left && point.x / width < box.left + box.width);
+  const at = (point: Point) =>
+    boxes.find(
+      (box) =>
+        box.depth === Math.floor(point.y / ROW) &&
+        point.x / width >= box.left &&
+        point.x / width < box.left + box.width,
+    );
   const hit = hover && width > 0 ? at(hover) : undefined;
   const choose = (node: number) => store.set({ focus: node === focus || node === 0 ? null : node });
   const chosen = flame.names[flame.name[focus] ?? 0];
@@ -142,7 +173,9 @@ function Graph({ flame }: { flame: Flame }) {
           <div class="heading">
             <h3 data-figure="total">{show(total)}</h3>
             <span class="muted">{blocksText(flame.blocks[0] ?? 0, count(flame.blocks[0] ?? 0))}</span>
-            {state.search.trim() !== "" && <span>{text("flame_matches", count(found.nodes.size), percent(found.bytes, total))}</span>}
+            {state.search.trim() !== "" && (
+              <span>{text("flame_matches", count(found.nodes.size), percent(found.bytes, total))}</span>
+            )}
             <span class="spacer" />
             {focus > 0 && (
               <button type="button" onClick={() => store.set({ focus: null })}>
@@ -178,13 +211,20 @@ function Graph({ flame }: { flame: Flame }) {
           <b>{flame.names[flame.name[hit.node]!]?.function}</b>
           <div class="mono muted">{place(flame.names[flame.name[hit.node]!])}</div>
           <div>
-            {show(flame.bytes[hit.node]!)} ({percent(flame.bytes[hit.node]!, total)}), {blocksText(flame.blocks[hit.node] ?? 0, count(flame.blocks[hit.node] ?? 0))}
-            {isDifference && flame.before_bytes ? `, ${bytes(flame.before_bytes[hit.node] ?? 0)} → ${bytes((flame.before_bytes[hit.node] ?? 0) + flame.bytes[hit.node]!)}` : ""}
+            {show(flame.bytes[hit.node]!)} ({percent(flame.bytes[hit.node]!, total)}),{" "}
+            {blocksText(flame.blocks[hit.node] ?? 0, count(flame.blocks[hit.node] ?? 0))}
+            {isDifference && changeText(flame, hit.node)}
           </div>
         </AtPointer>
       )}
     </div>
   );
+}
+
+/** What a frame held before and after, for comparisons. */
+function changeText(flame: Flame, node: number): string {
+  const before = flame.before_bytes?.[node] ?? 0;
+  return `, ${bytes(before)} → ${bytes(before + flame.bytes[node]!)}`;
 }
 
 function drawBox(pen: Pen, flame: Flame, box: FlameBox, isDim: boolean, isFocus: boolean): void {
@@ -195,7 +235,15 @@ function drawBox(pen: Pen, flame: Flame, box: FlameBox, isDim: boolean, isFocus:
   const frame = flame.names[flame.name[box.node]!];
   const change = flame.bytes[box.node]!;
   const colour =
-    flame.kind === "difference" ? (change > 0 ? theme.growth : change < 0 ? theme.decrease : theme.other) : box.node === 0 ? theme.other : nameColour(frame?.file || frame?.function || "");
+    flame.kind === "difference"
+      ? change > 0
+        ? theme.growth
+        : change < 0
+          ? theme.decrease
+          : theme.other
+      : box.node === 0
+        ? theme.other
+        : nameColour(frame?.file || frame?.function || "");
   const y = box.depth * ROW;
   context.globalAlpha = isDim ? 0.3 : 1;
   context.fillStyle = colour;

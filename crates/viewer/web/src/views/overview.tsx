@@ -1,5 +1,5 @@
-// Overview: what was found, worst first, each finding in one sentence with a link into the evidence; then every device with
-// a small curve. Findings are text in the document.
+// Overview: what was found, worst first, each finding in one sentence with a link into the evidence; then every
+// device with a small curve. Findings are text in the document.
 import { useCallback, useState } from "preact/hooks";
 import { Surface, type Pen } from "../canvas/surface";
 import { drawArea } from "../components/minimap";
@@ -41,7 +41,9 @@ export function OverviewView() {
         {page.session.recordings.flatMap((recording) =>
           recording.devices
             .filter((device) => device.pools.length > 0)
-            .map((device) => <DeviceCard key={`${recording.r} ${device.device}`} recording={recording} device={device} />),
+            .map((device) => (
+              <DeviceCard key={`${recording.r} ${device.device}`} recording={recording} device={device} />
+            )),
         )}
       </div>
       <RecordingCard recording={page.recording} />
@@ -142,7 +144,9 @@ function DeviceCard({ recording, device }: { recording: RecordingFacts; device: 
   const pool = mainPool(device);
   const reply = useAnswer(
     "curve",
-    width > 0 && pool ? { r: recording.r, device: device.device, pool: pool.pool, by: "none", width: Math.round(width / 2) } : null,
+    width > 0 && pool
+      ? { r: recording.r, device: device.device, pool: pool.pool, by: "none", width: Math.round(width / 2) }
+      : null,
   );
   const curve = reply.answer;
   const draw = useCallback(
@@ -156,7 +160,15 @@ function DeviceCard({ recording, device }: { recording: RecordingFacts; device: 
   if (!pool) return null;
   const title = `${text("device_short", device.device)} · ${pool.title}`;
   const open = () =>
-    page.store.set({ view: "timeline", r: recording.r, device: device.device, pool: pool.pool, t: null, t0: null, t1: null });
+    page.store.set({
+      view: "timeline",
+      r: recording.r,
+      device: device.device,
+      pool: pool.pool,
+      t: null,
+      t0: null,
+      t1: null,
+    });
   return (
     <section class="panel card">
       <header>
@@ -209,7 +221,11 @@ function DeviceCard({ recording, device }: { recording: RecordingFacts; device: 
 /** The pool that a card shows: that of the framework where there is one, as pools nest. */
 export function mainPool(device: DeviceFacts): PoolFacts | undefined {
   const largest = [...device.pools].sort((left, right) => right.peak_bytes - left.peak_bytes);
-  return largest.find((pool) => pool.is_main) ?? largest.find((pool) => pool.pool !== "HAL" && pool.peak_bytes > 0) ?? largest[0];
+  return (
+    largest.find((pool) => pool.is_main) ??
+    largest.find((pool) => pool.pool !== "HAL" && pool.peak_bytes > 0) ??
+    largest[0]
+  );
 }
 
 function RecordingCard({ recording }: { recording: RecordingFacts }) {
@@ -217,7 +233,14 @@ function RecordingCard({ recording }: { recording: RecordingFacts }) {
     ["facts_command", recording.command],
     ["facts_process", recording.process_id === null ? null : String(recording.process_id)],
     ["facts_host", recording.host],
-    ["facts_rank", recording.rank === null ? null : recording.world_size ? text("rank_of", recording.rank, recording.world_size) : String(recording.rank)],
+    [
+      "facts_rank",
+      recording.rank === null
+        ? null
+        : recording.world_size
+          ? text("rank_of", recording.rank, recording.world_size)
+          : String(recording.rank),
+    ],
     ["facts_duration", seconds(recording.t1 - recording.t0)],
     ["facts_events", count(recording.events)],
     ["facts_blocks", count(recording.blocks)],

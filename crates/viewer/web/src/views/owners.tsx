@@ -27,7 +27,10 @@ interface Tile extends Rectangle {
 export function OwnersView() {
   const page = usePage();
   const { state } = page;
-  const reply = useAnswer("owners", page.pool ? { ...placeOf(page), ...filterOf({ ...state, owner: "" }), t: page.cursor } : null);
+  const reply = useAnswer(
+    "owners",
+    page.pool ? { ...placeOf(page), ...filterOf({ ...state, owner: "" }), t: page.cursor } : null,
+  );
   if (!page.pool) return <NoMemory />;
   return (
     <Answered reply={reply}>
@@ -72,7 +75,9 @@ function OwnerCharts({ tree, total }: { tree: OwnerNode; total: number }) {
           <div class="wide">
             <Minimap />
           </div>
-          {tree.children.length === 1 && tree.children[0]!.children.length === 0 && <p class="muted wide">{text("owners_hint")}</p>}
+          {tree.children.length === 1 && tree.children[0]!.children.length === 0 && (
+            <p class="muted wide">{text("owners_hint")}</p>
+          )}
         </Panel>
         <aside>
           <OwnerTable tree={tree} total={total} />
@@ -86,7 +91,7 @@ function OwnerCharts({ tree, total }: { tree: OwnerNode; total: number }) {
 function pathTo(tree: OwnerNode, owner: string): OwnerNode[] {
   const path = [tree];
   if (owner === "") return path;
-  for (let node: OwnerNode | undefined = tree; node; ) {
+  for (let node: OwnerNode | undefined = tree; node;) {
     node = node.children.find((child) => owner === child.owner || owner.startsWith(child.owner + "@"));
     if (node) path.push(node);
   }
@@ -100,10 +105,15 @@ function tilesOf(root: OwnerNode, area: Rectangle): Tile[] {
     const isLeaf = children.length === 0 || depth >= DEEPEST || box.width < 40 || box.height < 40;
     if (depth > 0) tiles.push({ ...box, node, depth, isLeaf });
     if (isLeaf) return;
-    const own = node.self_bytes > 0 ? [{ ...node, name: text("owner_itself"), bytes: node.self_bytes, children: [] }] : [];
+    const own =
+      node.self_bytes > 0 ? [{ ...node, name: text("owner_itself"), bytes: node.self_bytes, children: [] }] : [];
     const parts = [...children, ...own].sort((left, right) => right.bytes - left.bytes);
-    const inner = depth > 0 ? { x: box.x + 3, y: box.y + HEADER, width: box.width - 6, height: box.height - HEADER - 3 } : box;
-    const boxes = squarify(parts.map((part) => part.bytes), inner);
+    const inner =
+      depth > 0 ? { x: box.x + 3, y: box.y + HEADER, width: box.width - 6, height: box.height - HEADER - 3 } : box;
+    const boxes = squarify(
+      parts.map((part) => part.bytes),
+      inner,
+    );
     parts.forEach((part, index) => place(part, boxes[index]!, depth + 1));
   };
   place(root, area, root.children.length === 0 ? 1 : 0);
@@ -122,7 +132,13 @@ function Treemap({ root, onChoose }: { root: OwnerNode; onChoose: (owner: string
     },
     [tiles, ownerColour, appearance],
   );
-  const at = (point: Point) => [...tiles].reverse().find((tile) => point.x >= tile.x && point.x < tile.x + tile.width && point.y >= tile.y && point.y < tile.y + tile.height);
+  const at = (point: Point) =>
+    [...tiles]
+      .reverse()
+      .find(
+        (tile) =>
+          point.x >= tile.x && point.x < tile.x + tile.width && point.y >= tile.y && point.y < tile.y + tile.height,
+      );
   const hit = hover ? at(hover) : undefined;
   return (
     <>
@@ -142,7 +158,8 @@ function Treemap({ root, onChoose }: { root: OwnerNode; onChoose: (owner: string
         <AtPointer>
           <b>{hit.node.owner || text("all_memory")}</b>
           <div>
-            {bytes(hit.node.bytes)} ({percent(hit.node.bytes, root.bytes)}), {blocksText(hit.node.blocks, count(hit.node.blocks))}
+            {bytes(hit.node.bytes)} ({percent(hit.node.bytes, root.bytes)}),{" "}
+            {blocksText(hit.node.blocks, count(hit.node.blocks))}
           </div>
         </AtPointer>
       )}
@@ -206,10 +223,20 @@ function OwnerTable({ tree, total }: { tree: OwnerNode; total: number }) {
         </thead>
         <tbody>
           {rows.map(({ node, depth }) => (
-            <tr key={node.owner} aria-selected={node.owner === state.owner ? "true" : undefined} data-owner={node.owner}>
+            <tr
+              key={node.owner}
+              aria-selected={node.owner === state.owner ? "true" : undefined}
+              data-owner={node.owner}
+            >
               <td class="name" style={{ paddingLeft: `${4 + depth * 14}px` }} title={node.owner}>
                 {node.children.length > 0 ? (
-                  <button type="button" class="tree-toggle" aria-expanded={!closed.has(node.owner)} aria-label={text("expand", node.name)} onClick={() => toggle(node.owner)}>
+                  <button
+                    type="button"
+                    class="tree-toggle"
+                    aria-expanded={!closed.has(node.owner)}
+                    aria-label={text("expand", node.name)}
+                    onClick={() => toggle(node.owner)}
+                  >
                     {closed.has(node.owner) ? "▸" : "▾"}
                   </button>
                 ) : (

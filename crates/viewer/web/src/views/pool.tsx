@@ -36,7 +36,12 @@ export function PoolView() {
   );
 }
 
-const FRAGMENTATION_LINES: [keyof Pick<Fragmentation, "reserved_bytes" | "used_bytes" | "largest_gap_bytes">, TextKey, number[], string][] = [
+const FRAGMENTATION_LINES: [
+  keyof Pick<Fragmentation, "reserved_bytes" | "used_bytes" | "largest_gap_bytes">,
+  TextKey,
+  number[],
+  string,
+][] = [
   ["reserved_bytes", "pool_line_reserved", [], "solid"],
   ["used_bytes", "pool_line_used", [7, 4], "dashed"],
   ["largest_gap_bytes", "pool_line_gap", [2, 3], "dotted"],
@@ -62,14 +67,22 @@ function FragmentationChart() {
       drawMemoryAxis(pen, scale, plot);
       if (answer) {
         FRAGMENTATION_LINES.forEach(([key, , dash], index) => {
-          drawSamples(pen, answer.t.map((t) => xOf(scale, t)), answer[key], plot, dash, lineColours()[index]!);
+          drawSamples(
+            pen,
+            answer.t.map((t) => xOf(scale, t)),
+            answer[key],
+            plot,
+            dash,
+            lineColours()[index]!,
+          );
         });
       }
       drawCursor(pen, scale, page.cursor, 12, plot.bottom, momentText(page, page.cursor, width));
     },
     [answer, page.cursor, width, page.appearance],
   );
-  const move = (point: Point) => page.store.set({ t: Math.min(limits[1], Math.max(limits[0], timeAt(scale, point.x))) });
+  const move = (point: Point) =>
+    page.store.set({ t: Math.min(limits[1], Math.max(limits[0], timeAt(scale, point.x))) });
   return (
     <>
       <Surface
@@ -189,7 +202,9 @@ function Segments({ pool }: { pool: Pool }) {
   const ownerColour = useOwnerColours();
   const draw = useCallback(
     (pen: Pen) => {
-      pool.segments.forEach((segment, row) => drawSegment(pen, pool, segment, row * ROW, left, widthOf(segment), selected, ownerColour));
+      pool.segments.forEach((segment, row) =>
+        drawSegment(pen, pool, segment, row * ROW, left, widthOf(segment), selected, ownerColour),
+      );
     },
     [pool, width, selected, ownerColour, page.appearance],
   );
@@ -197,7 +212,9 @@ function Segments({ pool }: { pool: Pool }) {
     const segment = pool.segments[Math.floor(point.y / ROW)];
     if (!segment || point.x < left || point.x > left + widthOf(segment)) return null;
     const offset = ((point.x - left) / widthOf(segment)) * segment.bytes;
-    const index = segment.offset.findIndex((start, piece) => offset >= start && offset < start + segment.length[piece]!);
+    const index = segment.offset.findIndex(
+      (start, piece) => offset >= start && offset < start + segment.length[piece]!,
+    );
     return { segment, index };
   };
   const hit = hover ? at(hover) : null;
@@ -221,7 +238,16 @@ function Segments({ pool }: { pool: Pool }) {
   );
 }
 
-function drawSegment(pen: Pen, pool: Pool, segment: Segment, y: number, left: number, width: number, selected: number | null, ownerColour: (owner: string) => string): void {
+function drawSegment(
+  pen: Pen,
+  pool: Pool,
+  segment: Segment,
+  y: number,
+  left: number,
+  width: number,
+  selected: number | null,
+  ownerColour: (owner: string) => string,
+): void {
   const { context, theme: colours } = pen;
   context.textAlign = "right";
   context.fillStyle = colours.muted;
@@ -284,13 +310,15 @@ function SegmentTip({ pool, piece }: { pool: Pool; piece: Piece }) {
     <AtPointer>
       {index >= 0 ? (
         <>
-          <b>{bytes(segment.length[index]!)}</b> {isMerged ? text("pool_merged") : (pool.owners[segment.owner[index]!] ?? "")}
+          <b>{bytes(segment.length[index]!)}</b>{" "}
+          {isMerged ? text("pool_merged") : (pool.owners[segment.owner[index]!] ?? "")}
         </>
       ) : (
         <b>{text("pool_gap")}</b>
       )}
       <div class="muted">
-        <span class="mono">{segment.address}</span> · {bytes(segment.bytes)} · {percent(segment.used_bytes, segment.bytes)} {text("in_use").toLowerCase()}
+        <span class="mono">{segment.address}</span> · {bytes(segment.bytes)} ·{" "}
+        {percent(segment.used_bytes, segment.bytes)} {text("in_use").toLowerCase()}
       </div>
       <div class="muted">
         {text("pool_gaps")}: {count(segment.gaps)} · {text("pool_largest_gap")}: {bytes(segment.largest_gap_bytes)}

@@ -8,7 +8,8 @@ import type { RankRow } from "../source/answers";
 import { text } from "../texts";
 import { bytes, bytesChange, count } from "../units";
 
-type NumberKey = "peak_bytes" | "reserved_peak_bytes" | "end_bytes" | "bytes_per_step" | "leaked_bytes" | "out_of_memory" | "steps";
+type NumberKey =
+  "peak_bytes" | "reserved_peak_bytes" | "end_bytes" | "bytes_per_step" | "leaked_bytes" | "out_of_memory" | "steps";
 
 export function RanksView() {
   const page = usePage();
@@ -52,21 +53,78 @@ export function RanksView() {
                   },
                   { key: "host", title: text("facts_host"), cell: (row) => row.host ?? "-" },
                   { key: "device", title: text("device"), cell: (row) => `${row.device} ${row.pool}` },
-                  { key: "peak", title: text("peak"), isNumber: true, sort: "peak_bytes", cell: bar("peak_bytes", bytes) },
-                  { key: "reserved", title: text("reserved"), isNumber: true, sort: "reserved_peak_bytes", cell: bar("reserved_peak_bytes", bytes) },
-                  { key: "end", title: text("at_end"), isNumber: true, sort: "end_bytes", cell: bar("end_bytes", bytes) },
-                  { key: "rate", title: text("ranks_col_rate"), isNumber: true, sort: "bytes_per_step", cell: bar("bytes_per_step", bytesChange) },
-                  { key: "leaked", title: text("ranks_col_leaked"), isNumber: true, sort: "leaked_bytes", cell: bar("leaked_bytes", bytes) },
-                  { key: "oom", title: text("ranks_col_oom"), isNumber: true, sort: "out_of_memory", cell: (row) => count(row.out_of_memory) },
-                  { key: "steps", title: text("steps"), isNumber: true, sort: "steps", cell: (row) => count(row.steps) },
-                  { key: "outlier", title: text("ranks_col_outlier"), class: "wrap", cell: (row) => row.outlier.map((sentence) => <div key={sentence}>{sentence}</div>) },
+                  {
+                    key: "peak",
+                    title: text("peak"),
+                    isNumber: true,
+                    sort: "peak_bytes",
+                    cell: bar("peak_bytes", bytes),
+                  },
+                  {
+                    key: "reserved",
+                    title: text("reserved"),
+                    isNumber: true,
+                    sort: "reserved_peak_bytes",
+                    cell: bar("reserved_peak_bytes", bytes),
+                  },
+                  {
+                    key: "end",
+                    title: text("at_end"),
+                    isNumber: true,
+                    sort: "end_bytes",
+                    cell: bar("end_bytes", bytes),
+                  },
+                  {
+                    key: "rate",
+                    title: text("ranks_col_rate"),
+                    isNumber: true,
+                    sort: "bytes_per_step",
+                    cell: bar("bytes_per_step", bytesChange),
+                  },
+                  {
+                    key: "leaked",
+                    title: text("ranks_col_leaked"),
+                    isNumber: true,
+                    sort: "leaked_bytes",
+                    cell: bar("leaked_bytes", bytes),
+                  },
+                  {
+                    key: "oom",
+                    title: text("ranks_col_oom"),
+                    isNumber: true,
+                    sort: "out_of_memory",
+                    cell: (row) => count(row.out_of_memory),
+                  },
+                  {
+                    key: "steps",
+                    title: text("steps"),
+                    isNumber: true,
+                    sort: "steps",
+                    cell: (row) => count(row.steps),
+                  },
+                  {
+                    key: "outlier",
+                    title: text("ranks_col_outlier"),
+                    class: "wrap",
+                    cell: (row) => row.outlier.map((sentence) => <div key={sentence}>{sentence}</div>),
+                  },
                 ]}
                 rows={rows}
                 rowKey={(row) => `${row.r} ${row.device} ${row.pool}`}
                 sort={sort.key}
                 descending={sort.descending}
                 onSort={(key, descending) => setSort({ key, descending })}
-                onRow={(row) => store.set({ view: "timeline", r: row.r, device: row.device, pool: row.pool, t: null, t0: null, t1: null })}
+                onRow={(row) =>
+                  store.set({
+                    view: "timeline",
+                    r: row.r,
+                    device: row.device,
+                    pool: row.pool,
+                    t: null,
+                    t0: null,
+                    t1: null,
+                  })
+                }
               />
             </Panel>
           </>

@@ -21,10 +21,14 @@ export function StepsView() {
   const page = usePage();
   const { state, store } = page;
   const sort = ["growth_bytes", "peak_bytes", "end_bytes"].includes(state.sort) ? state.sort : "step";
-  const reply = useAnswer("steps", page.pool ? { ...placeOf(page), offset: state.offset, limit: PAGE_ROWS, sort, descending: state.descending } : null);
+  const reply = useAnswer(
+    "steps",
+    page.pool ? { ...placeOf(page), offset: state.offset, limit: PAGE_ROWS, sort, descending: state.descending } : null,
+  );
   const chart = useAnswer("steps", page.pool ? { ...placeOf(page), limit: CHART_ROWS } : null).answer;
   if (!page.pool) return <NoMemory />;
-  const show = (row: StepRow) => store.set({ view: "timeline", t0: row.start, t1: Math.max(row.end, row.start + 1), t: row.peak_t });
+  const show = (row: StepRow) =>
+    store.set({ view: "timeline", t0: row.start, t1: Math.max(row.end, row.start + 1), t: row.peak_t });
   return (
     <Answered reply={reply}>
       {(answer) =>
@@ -33,13 +37,22 @@ export function StepsView() {
         ) : (
           <>
             <div class="heading">
-              {answer.bytes_per_step !== null && <h3 data-figure="rate">{text("steps_rate", bytesChange(answer.bytes_per_step))}</h3>}
+              {answer.bytes_per_step !== null && (
+                <h3 data-figure="rate">{text("steps_rate", bytesChange(answer.bytes_per_step))}</h3>
+              )}
               <span class="spacer" />
               {chart && chart.rows.length > 1 && (
                 <button
                   type="button"
                   onClick={() =>
-                    store.set({ view: "flame", kind: "difference", r2: null, t0: chart.rows[0]!.end, t1: chart.rows[chart.rows.length - 1]!.end, focus: null })
+                    store.set({
+                      view: "flame",
+                      kind: "difference",
+                      r2: null,
+                      t0: chart.rows[0]!.end,
+                      t1: chart.rows[chart.rows.length - 1]!.end,
+                      focus: null,
+                    })
                   }
                 >
                   {text("steps_compare")}
@@ -57,30 +70,54 @@ export function StepsView() {
                 label={text("steps")}
                 columns={[
                   { key: "step", title: text("step"), isNumber: true, sort: "step", cell: (row: StepRow) => row.step },
-                  { key: "duration", title: text("steps_col_duration"), isNumber: true, cell: (row) => span(row.end - row.start) },
-                  { key: "peak", title: text("peak"), isNumber: true, sort: "peak_bytes", cell: (row) => bytes(row.peak_bytes) },
-                  { key: "end", title: text("steps_col_end"), isNumber: true, sort: "end_bytes", cell: (row) => bytes(row.end_bytes) },
-                  { key: "growth", title: text("steps_col_growth"), isNumber: true, sort: "growth_bytes", cell: (row) => bytesChange(row.growth_bytes) },
+                  {
+                    key: "duration",
+                    title: text("steps_col_duration"),
+                    isNumber: true,
+                    cell: (row) => span(row.end - row.start),
+                  },
+                  {
+                    key: "peak",
+                    title: text("peak"),
+                    isNumber: true,
+                    sort: "peak_bytes",
+                    cell: (row) => bytes(row.peak_bytes),
+                  },
+                  {
+                    key: "end",
+                    title: text("steps_col_end"),
+                    isNumber: true,
+                    sort: "end_bytes",
+                    cell: (row) => bytes(row.end_bytes),
+                  },
+                  {
+                    key: "growth",
+                    title: text("steps_col_growth"),
+                    isNumber: true,
+                    sort: "growth_bytes",
+                    cell: (row) => bytesChange(row.growth_bytes),
+                  },
                   { key: "kept", title: text("steps_col_kept"), isNumber: true, cell: (row) => bytes(row.kept_bytes) },
                   {
                     key: "grew",
                     title: text("steps_col_grew"),
                     class: "wrap",
-                    cell: (row) => row.grew.map((site) => (
-                      <div key={site.site}>
-                        <button
-                          type="button"
-                          class="link"
-                          title={site.label}
-                          onClick={(event) => {
-                            event.stopPropagation();
-                            store.set({ view: "timeline", site: String(site.site), t: row.end, t0: null, t1: null });
-                          }}
-                        >
-                          {bytesChange(site.bytes)} <Place line={site.label} />
-                        </button>
-                      </div>
-                    )),
+                    cell: (row) =>
+                      row.grew.map((site) => (
+                        <div key={site.site}>
+                          <button
+                            type="button"
+                            class="link"
+                            title={site.label}
+                            onClick={(event) => {
+                              event.stopPropagation();
+                              store.set({ view: "timeline", site: String(site.site), t: row.end, t0: null, t1: null });
+                            }}
+                          >
+                            {bytesChange(site.bytes)} <Place line={site.label} />
+                          </button>
+                        </div>
+                      )),
                   },
                 ]}
                 rows={answer.rows}

@@ -15,9 +15,37 @@ import { bytes, count, moment, span } from "../units";
 const PAGE_ROWS = 100;
 const SORTABLE = new Set(["start", "end", "bytes", "lifetime", "address", "accesses"]);
 const MOMENTS = new Set(["start", "end", "first_access", "last_access", "t"]);
-const NUMBERS = new Set(["block", "allocation_id", "bytes", "start", "end", "lifetime", "thread", "step", "first_access", "last_access", "accesses", "event", "t"]);
+const NUMBERS = new Set([
+  "block",
+  "allocation_id",
+  "bytes",
+  "start",
+  "end",
+  "lifetime",
+  "thread",
+  "step",
+  "first_access",
+  "last_access",
+  "accesses",
+  "event",
+  "t",
+]);
 const EVENT_KINDS = [
-  "malloc", "free", "access", "operator", "kernel", "range", "mark", "step", "snapshot", "card", "out_of_memory", "watch", "autograd", "system", "message",
+  "malloc",
+  "free",
+  "access",
+  "operator",
+  "kernel",
+  "range",
+  "mark",
+  "step",
+  "snapshot",
+  "card",
+  "out_of_memory",
+  "watch",
+  "autograd",
+  "system",
+  "message",
 ];
 /** Columns that say what the selectors say already, or what only tools need. */
 const HIDDEN = new Set(["allocation_id", "device", "pool"]);
@@ -34,7 +62,10 @@ export function TableView() {
       <div class="toolbar">
         <Segmented
           label={text("table")}
-          choices={[["blocks", text("table_blocks")], ["events", text("table_events")]]}
+          choices={[
+            ["blocks", text("table_blocks")],
+            ["events", text("table_events")],
+          ]}
           value={state.table}
           onChange={(table) => store.set({ table, offset: 0, sort: "", descending: false })}
         />
@@ -43,12 +74,18 @@ export function TableView() {
             <Select
               label={text("alive")}
               isLabelShown
-              choices={(["any", "window", "end", "kept", "leaked"] as const).map((alive) => [alive, text(`alive_${alive}`)] as const)}
+              choices={(["any", "window", "end", "kept", "leaked"] as const).map(
+                (alive) => [alive, text(`alive_${alive}`)] as const,
+              )}
               value={state.alive}
               onChange={(alive) => store.set({ alive, offset: 0 })}
             />
             <label class="field">
-              <input type="checkbox" checked={state.inefficient} onChange={(event) => store.set({ inefficient: event.currentTarget.checked, offset: 0 })} />
+              <input
+                type="checkbox"
+                checked={state.inefficient}
+                onChange={(event) => store.set({ inefficient: event.currentTarget.checked, offset: 0 })}
+              />
               {text("only_inefficient")}
             </label>
           </>
@@ -63,8 +100,18 @@ export function TableView() {
         )}
         {state.t0 !== null && (
           <span class="chip">
-            <span>{text("window_only", moment(page.window[0] - page.recording.t0, 1000), moment(page.window[1] - page.recording.t0, 1000))}</span>
-            <button type="button" aria-label={text("whole")} onClick={() => store.set({ t0: null, t1: null, offset: 0 })}>
+            <span>
+              {text(
+                "window_only",
+                moment(page.window[0] - page.recording.t0, 1000),
+                moment(page.window[1] - page.recording.t0, 1000),
+              )}
+            </span>
+            <button
+              type="button"
+              aria-label={text("whole")}
+              onClick={() => store.set({ t0: null, t1: null, offset: 0 })}
+            >
               ×
             </button>
           </span>
@@ -123,7 +170,10 @@ function Rows({ table, isBlocks }: { table: Table; isBlocks: boolean }) {
   const momentColumn = table.columns.indexOf("t");
   const columns: Column<Cell[]>[] = table.columns
     .map((name, index) => ({ column: columnOf(page, name, index, isBlocks), index }))
-    .filter(({ column, index }) => (!isBlocks || !HIDDEN.has(column.key)) && table.rows.some((row) => isTelling(column.key, row[index] ?? null)))
+    .filter(
+      ({ column, index }) =>
+        (!isBlocks || !HIDDEN.has(column.key)) && table.rows.some((row) => isTelling(column.key, row[index] ?? null)),
+    )
     .map(({ column }) => column);
   const choose = (row: Cell[]) => {
     const block = row[blockColumn];
@@ -168,7 +218,11 @@ function columnOf(page: Page, name: string, index: number, isBlocks: boolean): C
     if (MOMENTS.has(name)) return moment(Number(cell) - page.recording.t0, 1000);
     if (name === "line" || name === "detail") return shortLine(String(cell));
     if (name === "address") return shortAddress(String(cell));
-    if (name === "inefficient") return String(cell).split(/[,\s]+/).map((kind) => textOr(`ineff_${kind}`, kind)).join(", ");
+    if (name === "inefficient")
+      return String(cell)
+        .split(/[,\s]+/)
+        .map((kind) => textOr(`ineff_${kind}`, kind))
+        .join(", ");
     if (name === "accesses") return count(Number(cell));
     return String(cell);
   };

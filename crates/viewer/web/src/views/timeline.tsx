@@ -3,10 +3,29 @@
 import { useCallback, useState } from "preact/hooks";
 import { drawSpans, ROW_HEIGHT, spanAt } from "../canvas/spans";
 import {
-  ceilingOf, drawLines, drawMemoryAxis, drawPeak, drawStack, LINES, lineColour, mostOf, OTHER, type Plot,
+  ceilingOf,
+  drawLines,
+  drawMemoryAxis,
+  drawPeak,
+  drawStack,
+  LINES,
+  lineColour,
+  mostOf,
+  OTHER,
+  type Plot,
 } from "../canvas/stack";
 import { fitText, font, Surface, useRoom, type Pen, type Point } from "../canvas/surface";
-import { drawCursor, drawMark, drawTimeAxis, momentText, timeAt, timeScale, useTimeGestures, xOf, type TimeScale } from "../canvas/time";
+import {
+  drawCursor,
+  drawMark,
+  drawTimeAxis,
+  momentText,
+  timeAt,
+  timeScale,
+  useTimeGestures,
+  xOf,
+  type TimeScale,
+} from "../canvas/time";
 import { Panel, Segmented, Select, Swatch } from "../components/controls";
 import { Holds } from "../components/holds";
 import { Minimap } from "../components/minimap";
@@ -37,7 +56,15 @@ export function TimelineView() {
   const reply = useAnswer(
     "curve",
     width > 0 && page.pool
-      ? { ...placeOf(page), ...filterOf(state), t0: page.window[0], t1: page.window[1], width: Math.round(scale.width), by: state.by, series: SERIES }
+      ? {
+          ...placeOf(page),
+          ...filterOf(state),
+          t0: page.window[0],
+          t1: page.window[1],
+          width: Math.round(scale.width),
+          by: state.by,
+          series: SERIES,
+        }
       : null,
   );
   const curve = reply.answer;
@@ -73,7 +100,10 @@ export function TimelineView() {
           <Select
             label={text("scale")}
             isLabelShown
-            choices={[["all", text("scale_all")], ["used", text("scale_used")]]}
+            choices={[
+              ["all", text("scale_all")],
+              ["used", text("scale_used")],
+            ]}
             value={withLines ? "all" : "used"}
             onChange={(value) => setScaleChoice(value as "all" | "used")}
           />
@@ -102,7 +132,12 @@ export function TimelineView() {
         <Panel>
           <Surface
             height={height}
-            label={text("chart_timeline", poolTitle, bytes(curve?.peak_bytes ?? 0), momentText(page, curve?.peak_t ?? page.cursor))}
+            label={text(
+              "chart_timeline",
+              poolTitle,
+              bytes(curve?.peak_bytes ?? 0),
+              momentText(page, curve?.peak_t ?? page.cursor),
+            )}
             draw={draw}
             onWidth={setWidth}
             onHover={setHover}
@@ -169,12 +204,19 @@ function HoverTip({ curve, t }: { curve: Curve; t: number }) {
   const bucket = Math.floor(((t - curve.t0) / (curve.t1 - curve.t0)) * curve.max.length);
   if (bucket < 0 || bucket >= curve.max.length) return null;
   const rows = curve.series
-    .map((series, index) => ({ label: series.label, isOther: series.key === OTHER, index, bytes: series.values[bucket] ?? 0 }))
+    .map((series, index) => ({
+      label: series.label,
+      isOther: series.key === OTHER,
+      index,
+      bytes: series.values[bucket] ?? 0,
+    }))
     .filter((row) => row.bytes > 0)
     .sort((left, right) => right.bytes - left.bytes)
     .slice(0, TOOLTIP_ROWS);
   const others: [TextKey, number | null | undefined][] = [
-    ...LINES.map(({ key }) => [`line_${key}` as TextKey, curve.lines[key]?.[bucket]] as [TextKey, number | null | undefined]),
+    ...LINES.map(
+      ({ key }) => [`line_${key}` as TextKey, curve.lines[key]?.[bucket]] as [TextKey, number | null | undefined],
+    ),
     ["other_processes", curve.other_processes?.[bucket]],
     ["unexplained", curve.unexplained?.[bucket]],
   ];
@@ -234,7 +276,14 @@ export function TrackCharts({ only }: { only?: string }) {
   const reply = useAnswer(
     "tracks",
     width > 0 && page.source.answers("tracks")
-      ? { r: page.recording.r, device: page.device, t0: page.window[0], t1: page.window[1], width: Math.round(scale.width), tracks: only }
+      ? {
+          r: page.recording.r,
+          device: page.device,
+          t0: page.window[0],
+          t1: page.window[1],
+          width: Math.round(scale.width),
+          tracks: only,
+        }
       : null,
   );
   const answer = reply.answer;
@@ -249,7 +298,11 @@ export function TrackCharts({ only }: { only?: string }) {
           context.textAlign = "right";
           context.fillStyle = pen.theme.muted;
           context.font = font(11);
-          context.fillText(fitText(context, lane.title, scale.left - 12), scale.left - 8, lane.y + ROW_HEIGHT / 2 + 0.5);
+          context.fillText(
+            fitText(context, lane.title, scale.left - 12),
+            scale.left - 8,
+            lane.y + ROW_HEIGHT / 2 + 0.5,
+          );
           context.font = font();
         }
         const row = lane.track.rows?.[lane.depth];
@@ -318,7 +371,12 @@ function drawInstants(pen: Pen, scale: TimeScale, lane: Lane): void {
   }
 }
 
-function trackTip(lanes: Lane[], names: string[], scale: TimeScale, point: Point): { title: string; detail: string } | null {
+function trackTip(
+  lanes: Lane[],
+  names: string[],
+  scale: TimeScale,
+  point: Point,
+): { title: string; detail: string } | null {
   const lane = lanes.find((candidate) => point.y >= candidate.y && point.y < candidate.y + ROW_HEIGHT);
   if (!lane || point.x < scale.left) return null;
   const row = lane.track.rows?.[lane.depth];
@@ -326,7 +384,8 @@ function trackTip(lanes: Lane[], names: string[], scale: TimeScale, point: Point
     const index = spanAt(scale, row, point.x);
     if (index < 0) return null;
     const name = names[row.name[index]!] ?? text("merged", count(row.count[index]!));
-    return { title: name, detail: `${lane.title} · ${span(row.end[index]! - row.start[index]!)}${row.count[index]! > 1 ? ` · ${count(row.count[index]!)}×` : ""}` };
+    const times = row.count[index]! > 1 ? ` · ${count(row.count[index]!)}×` : "";
+    return { title: name, detail: `${lane.title} · ${span(row.end[index]! - row.start[index]!)}${times}` };
   }
   const at = lane.track.at ?? [];
   const index = at.findIndex((t) => Math.abs(xOf(scale, t) - point.x) <= INSTANT_SNAP);

@@ -16,7 +16,13 @@ export function WatchView() {
   const reply = useAnswer("watch", { r: page.recording.r });
   return (
     <Answered reply={reply}>
-      {(answer) => (answer.complete && answer.blocks.length === 0 ? <Empty>{text("watch_none")}</Empty> : <WatchTables answer={answer} />)}
+      {(answer) =>
+        answer.complete && answer.blocks.length === 0 ? (
+          <Empty>{text("watch_none")}</Empty>
+        ) : (
+          <WatchTables answer={answer} />
+        )
+      }
     </Answered>
   );
 }
@@ -35,14 +41,31 @@ function WatchTables({ answer }: { answer: Watch }) {
             { key: "address", title: text("block_address"), class: "mono", cell: (row) => row.address },
             { key: "bytes", title: text("bytes"), isNumber: true, cell: (row) => bytes(row.bytes) },
             { key: "looks", title: text("watch_looks"), isNumber: true, cell: (row) => count(row.looks) },
-            { key: "declared", title: text("watch_declared"), isNumber: true, cell: (row) => count(row.declared_changes) },
-            { key: "corruptions", title: text("watch_corruptions"), isNumber: true, cell: (row) => <b>{count(row.corruptions)}</b> },
+            {
+              key: "declared",
+              title: text("watch_declared"),
+              isNumber: true,
+              cell: (row) => count(row.declared_changes),
+            },
+            {
+              key: "corruptions",
+              title: text("watch_corruptions"),
+              isNumber: true,
+              cell: (row) => <b>{count(row.corruptions)}</b>,
+            },
           ]}
           rows={answer.blocks}
           rowKey={(_, index) => index}
         />
         {answer.hunt && (
-          <p class="muted wide">{text("watch_hunt", count(answer.hunt.operators), count(answer.hunt.looks_taken), count(answer.hunt.looks_due))}</p>
+          <p class="muted wide">
+            {text(
+              "watch_hunt",
+              count(answer.hunt.operators),
+              count(answer.hunt.looks_taken),
+              count(answer.hunt.looks_due),
+            )}
+          </p>
         )}
       </Panel>
       <Panel title={text("watch_changes")} class="wide">
@@ -54,9 +77,19 @@ function WatchTables({ answer }: { answer: Watch }) {
             columns={[
               { key: "t", title: text("time"), isNumber: true, cell: (row: WatchChange) => momentText(page, row.t) },
               { key: "step", title: text("step"), isNumber: true, cell: (row) => row.step ?? "-" },
-              { key: "block", title: text("name"), class: "name", cell: (row) => answer.blocks[row.block]?.name ?? "-" },
+              {
+                key: "block",
+                title: text("name"),
+                class: "name",
+                cell: (row) => answer.blocks[row.block]?.name ?? "-",
+              },
               { key: "what", title: text("what"), class: "wrap", cell: (row) => row.sentence },
-              { key: "place", title: text("site"), class: "wrap mono", cell: (row) => placeText(row.file, row.line) || "-" },
+              {
+                key: "place",
+                title: text("site"),
+                class: "wrap mono",
+                cell: (row) => placeText(row.file, row.line) || "-",
+              },
             ]}
             rows={answer.changes}
             rowKey={(_, index) => index}
