@@ -108,7 +108,7 @@ def test_what_is_alive_is_known_after_more_than_the_trace_can_hold(run):
     assert [row.attributes["size"] for row in one.rows("MALLOC", "HAL")] == ["123456", "654336"]
     assert "Missing" not in one.stdout + one.stderr
     told = subprocess.run([running.PROGRAM, "info", one.output], capture_output=True, text=True, check=True).stdout
-    assert "records of blocks that came and went before recording began left out" in told
+    assert "records of blocks that came and went while nothing was recorded left out" in told
 
 
 def test_deferred_mode_waits_for_start(run):

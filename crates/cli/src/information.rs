@@ -55,7 +55,10 @@ fn describe(recording: &RecordingDirectory) -> Result<String, String> {
     line("Trace", size(completeness));
     if completeness.records_left_out > 0 {
         let left_out = count(completeness.records_left_out);
-        line("Room made", format!("{left_out} records of blocks that came and went before recording began left out"));
+        line(
+            "Room made",
+            format!("{left_out} records of blocks that came and went while nothing was recorded left out"),
+        );
     }
     line("Results", if recording.is_finished() { "written".to_owned() } else { "not written yet".to_owned() });
     for item in completeness_lines(completeness, &summary) {
@@ -78,7 +81,9 @@ fn state(recording: &RecordingDirectory, completeness: &Completeness) -> String 
     } else if completeness.closed {
         "ended".to_owned()
     } else {
-        "ended without saying so (killed, crashed or _exit); its events are here".to_owned()
+        let events =
+            if completeness.buffered { "the last events of each thread are missing" } else { "its events are here" };
+        format!("ended without saying so (killed, crashed or _exit); {events}")
     }
 }
 

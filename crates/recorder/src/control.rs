@@ -94,12 +94,15 @@ unsafe extern "C" fn current_state() -> u32 {
 
 unsafe extern "C" fn set_state(code: u32) -> i32 {
     let wanted = RecordingState::from_code(u64::from(code));
+    if wanted == RecordingState::On && !state::is_disabled() {
+        errno::preserved(|| guarded((), process::settle_place));
+    }
     let Some(before) = state::change(wanted) else { return libc::EPERM };
     if before != wanted && process::existing().is_some() {
         thread::record_now(&Fact::Recording { state: wanted });
     }
     if before != wanted && wanted == RecordingState::Shadow {
-        state::shadow_began();
+        state::pause_began();
     }
     0
 }

@@ -36,7 +36,7 @@ extern "C" fn load() {
             let initial = settings::initial_state();
             state::change(initial);
             if initial == RecordingState::Shadow {
-                state::shadow_began();
+                state::pause_began();
             }
         }
         Err(_) => {
@@ -55,7 +55,7 @@ fn close() {
     if state::records_everything() {
         thread::record_now(&Fact::System { event: SystemEvent::ProcessExit, device: Device::Unknown, result: 0 });
     }
-    let _ = process.flush();
+    process.flush_at_end();
     process.trace.close(clock::monotonic_ns());
     let recording = settings::recording();
     if !recording.is_supervised && !state::was_wanted() {

@@ -4,7 +4,7 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use msmemscope_trace::writer::{Chunk, ChunkView, TraceFile};
+use msmemscope_trace::writer::{Chunk, ChunkView};
 
 const SLOTS: usize = 1024;
 
@@ -61,16 +61,14 @@ impl LiveChunks {
         slot.state.store(EMPTY, Ordering::Release);
     }
 
-    /// Brings what all threads have written so far into the file; the first errno on failure.
-    pub fn flush(&self, trace: &TraceFile) -> Result<(), i32> {
-        let mut result = Ok(());
+    /// Goes through all chunks in use.
+    pub fn for_each(&self, take: &mut impl FnMut(&ChunkView)) {
         for slot in self.slots.iter().filter(|slot| slot.claim(LIVE)) {
             // SAFETY: the slot is ours, and its chunk stays mapped until it is removed.
             if let Some(view) = unsafe { (*slot.view.get()).as_ref() } {
-                result = result.and(trace.flush_view(view));
+                take(view);
             }
             slot.state.store(LIVE, Ordering::Release);
         }
-        result
     }
 }

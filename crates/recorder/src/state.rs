@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, TryLockError};
 
 use msmemscope_event::RecordingState;
 
@@ -15,9 +16,9 @@ static STATE: AtomicU32 = AtomicU32::new(RecordingState::Off as u32);
 /// Whether anything was recorded that somebody asked for, in this process or before its fork.
 static WAS_WANTED: AtomicBool = AtomicBool::new(false);
 
-/// The latest time in which only what is alive mattered; none yet.
-static SHADOW_BEGIN_NS: AtomicU64 = AtomicU64::new(u64::MAX);
-static SHADOW_END_NS: AtomicU64 = AtomicU64::new(0);
+/// The times in which only what was alive at their end mattered, in order; the last may not have ended.
+static PAUSES: Mutex<Vec<Range<u64>>> = Mutex::new(Vec::new());
+const LONGEST_WAIT_FOR_PAUSES_NS: u64 = 100_000_000;
 
 /// Whether allocations and frees are recorded.
 #[inline(always)]
@@ -49,7 +50,11 @@ pub fn change(state: RecordingState) -> Option<RecordingState> {
     }
     if state != RecordingState::Shadow {
         // Before anybody records more than what is alive.
-        SHADOW_END_NS.fetch_min(now_ns, Ordering::SeqCst);
+        with_pauses(|pauses| {
+            if let Some(latest) = pauses.last_mut() {
+                latest.end = latest.end.min(now_ns);
+            }
+        });
     }
     let update = |before| (before != DISABLED).then_some(state as u32);
     let before = STATE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update).ok()?;
@@ -57,15 +62,30 @@ pub fn change(state: RecordingState) -> Option<RecordingState> {
 }
 
 /// The trace knows from now on that only what is alive matters.
-pub fn shadow_began() {
-    SHADOW_BEGIN_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
-    SHADOW_END_NS.store(u64::MAX, Ordering::Release);
+pub fn pause_began() {
+    let now_ns = clock::monotonic_ns();
+    with_pauses(|pauses| pauses.push(now_ns..u64::MAX));
 }
 
-/// The latest time in which only what is alive at its end matters; it may not have ended. Events outside it matter.
-pub fn shadow() -> Range<u64> {
-    let end_ns = SHADOW_END_NS.load(Ordering::Acquire);
-    SHADOW_BEGIN_NS.load(Ordering::Relaxed)..end_ns
+/// The times of each of which only what is alive at its end matters, in order; the last may not have ended. Events
+/// outside them matter.
+pub fn pauses() -> Vec<Range<u64>> {
+    with_pauses(|pauses| pauses.clone()).unwrap_or_default()
+}
+
+/// Nothing if the list cannot be had: a thread that is no more held it when this process was forked.
+fn with_pauses<Value>(work: impl FnOnce(&mut Vec<Range<u64>>) -> Value) -> Option<Value> {
+    let asked_ns = clock::monotonic_ns();
+    loop {
+        match PAUSES.try_lock() {
+            Ok(mut pauses) => return Some(work(&mut pauses)),
+            Err(TryLockError::Poisoned(_)) => return None,
+            Err(TryLockError::WouldBlock) if clock::monotonic_ns() - asked_ns > LONGEST_WAIT_FOR_PAUSES_NS => {
+                return None;
+            }
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
 }
 
 /// When the state changed last.

@@ -11,6 +11,7 @@ use msmemscope_event::{Device, Fact, Framework, LossReason, StackId, StringId};
 use msmemscope_trace::writer::Chunk;
 
 use crate::open_labels::{OpenLabel, OpenLabels};
+use crate::process::{Process, Visit};
 use crate::stacks::{self, Stacks};
 use crate::ticks::QuickClock;
 use crate::workplaces::{Taken, Workplaces};
@@ -69,9 +70,11 @@ struct Context {
 
 /// Where a record is written: the chunk it goes into.
 struct Desk {
-    /// The recording that `chunk` belongs to; differs from the current one after a fork.
+    /// The recording that `chunk` belongs to; differs from the current one after a fork, or when it has moved.
     generation: Cell<u64>,
-    /// Where a chunk of a buffered trace is noted.
+    /// That recording.
+    process: Cell<Option<&'static Process>>,
+    /// Where the chunk is noted.
     live_place: Cell<Option<usize>>,
     chunk: UnsafeCell<Option<Chunk>>,
 }
@@ -241,7 +244,12 @@ fn record_elsewhere(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: 
 
 impl Desk {
     const fn new() -> Self {
-        Self { generation: Cell::new(NO_GENERATION), live_place: Cell::new(None), chunk: UnsafeCell::new(None) }
+        Self {
+            generation: Cell::new(NO_GENERATION),
+            process: Cell::new(None),
+            live_place: Cell::new(None),
+            chunk: UnsafeCell::new(None),
+        }
     }
 
     /// The chunk at this desk.
@@ -404,12 +412,15 @@ fn append_with_room(
     stacks: Stacks,
     fact: &Fact<'_>,
 ) -> Result<(), LossReason> {
-    let process = process::current(monotonic_ns)?;
+    let visit = Visit::current(monotonic_ns)?;
+    let process = visit.process();
     // SAFETY: the desk is taken.
     let slot = unsafe { desk.chunk() };
     if desk.generation.get() != process.generation {
-        *slot = None; // Another process, before a fork, goes on writing there.
-        desk.live_place.set(None);
+        let left = slot.take();
+        if let Some(before) = desk.process.replace(Some(process)) {
+            before.leave(left, desk.live_place.take());
+        }
         desk.generation.set(process.generation);
     }
     if context.generation.get() != process.generation {
@@ -499,12 +510,14 @@ unsafe extern "C" fn end(_: *mut c_void) {
 fn hand_on(desk: &Desk) {
     // SAFETY: the desk is taken.
     let chunk = unsafe { desk.chunk() }.take();
-    if let Some(chunk) = chunk
-        && let Some(process) = process::existing()
-        && process.generation == desk.generation.get()
-    {
-        process.forget_live(desk.live_place.take());
-        process.adopt(chunk);
+    let Some(process) = desk.process.get() else { return };
+    let visit = Visit::of(process);
+    match chunk {
+        Some(chunk) if visit.is_some() => {
+            process.forget_live(desk.live_place.take());
+            process.adopt(chunk);
+        }
+        left => process.leave(left, desk.live_place.take()),
     }
 }
 

@@ -459,6 +459,21 @@ pub fn decode<'a>(state: &mut CodecState, bytes: &'a [u8]) -> Decoded<'a> {
     }
 }
 
+/// How many records some bytes hold, whole ones only.
+pub(crate) fn count_records(mut bytes: &[u8]) -> u64 {
+    let mut count = 0;
+    loop {
+        let total_bytes = match *bytes {
+            [] | [0, ..] => return count,
+            [LONG_FORM, a, b, c, d, ..] => 5 + u32::from_le_bytes([a, b, c, d]) as usize,
+            [length, ..] => 1 + usize::from(length),
+        };
+        let Some(rest) = bytes.get(total_bytes..) else { return count };
+        bytes = rest;
+        count += 1;
+    }
+}
+
 #[inline(always)]
 fn decode_body<'a>(state: &mut CodecState, body: &'a [u8]) -> Option<Record<'a>> {
     let mut input = Input { rest: body };

@@ -1,5 +1,5 @@
-//! Makes room in a file that has reached its limit: chunks full of blocks that came and went before recording began
-//! are replaced by few that hold what is still alive.
+//! Makes room in a file that has reached its limit: chunks with blocks that came and went before recording began, or in
+//! a pause of it, are replaced by fewer that hold what was still alive at the end of that time and everything else.
 //!
 //! A round is invisible until it is complete. New chunks carry its number, the chunks they replace are marked with it,
 //! and only then the header counts it: a reader leaves out chunks made in a round that is not counted and chunks
@@ -16,7 +16,7 @@ use msmemscope_event::{Fact, Record, StackId, StringId};
 use crate::chunk_image::ChunkImage;
 use crate::chunk_table::{ChunkNote, ChunkUse};
 use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, chunk_file_offset, chunk_offset, file_offset};
-use crate::passing_blocks::{ReadChunk, records_of_passing_blocks};
+use crate::passing_blocks::{ReadChunk, pause_at, records_of_passing_blocks};
 use crate::reader::{u32_at, u64_at};
 use crate::writer::{Descriptor, TraceFile};
 
@@ -32,28 +32,32 @@ const VACATED_IN_ORDER: [usize; 4] =
     [chunk_offset::COMMITTED_BYTES, chunk_offset::MAGIC, chunk_offset::REPLACED_IN, chunk_offset::MADE_IN];
 
 impl TraceFile {
-    /// Replaces old chunks by fewer ones. `interval` is a time in which only what is alive at its end matters; it may
-    /// reach into the future. Returns how many chunks can be handed out again; zero if it is not worth it, or if
-    /// something failed: then chunks may be marked with the number of the round, and no other must follow.
+    /// Replaces old chunks by fewer ones. `pauses` are times, in order, of each of which only what is alive at its end
+    /// matters; the last may reach into the future. Returns how many chunks can be handed out again; zero if it is not
+    /// worth it, or if something failed: then chunks may be marked with the number of the round, and no other must
+    /// follow.
     ///
     /// Only one thread at a time may be in here.
-    pub fn compact(&self, interval: &Range<u64>, now_ns: u64) -> u32 {
+    pub fn compact(&self, pauses: &[Range<u64>], now_ns: u64) -> u32 {
         if !self.can_compact() {
             return 0;
         }
         let Ok(descriptor) = self.open() else { return 0 };
-        let round = Round::choose(self, interval, now_ns);
-        if round.filled.is_empty() {
-            return 0;
+        while let Some(round) = Round::choose(self, pauses, now_ns) {
+            match self.carry_out(&round, &descriptor) {
+                // Full of what matters: not looked at again.
+                Ok(0) => self.note_dense_until(round.end_ns),
+                result => return result.unwrap_or(0),
+            }
         }
-        self.carry_out(&round, &descriptor).unwrap_or(0)
+        0
     }
 
     fn carry_out(&self, round: &Round, descriptor: &Descriptor) -> Result<u32, i32> {
         let chunks = round.read(descriptor)?;
         let replaced: Vec<u32> = chunks.iter().filter(|chunk| chunk.is_replaced).map(|chunk| chunk.index).collect();
-        let superfluous = records_of_passing_blocks(&chunks, &round.interval).ok_or(libc::ENOMEM)?;
-        let (images, records_left_out) = rewrite(&chunks, &superfluous, &round.interval);
+        let superfluous = records_of_passing_blocks(&chunks, &round.pauses).ok_or(libc::ENOMEM)?;
+        let (images, records_left_out) = rewrite(&chunks, &superfluous, &round.pauses);
         let gain = replaced.len().saturating_sub(images.len());
         if gain == 0 || gain < replaced.len() / SMALLEST_GAIN || images.len() > LARGEST_RESULT as usize {
             return Ok(0);
@@ -66,7 +70,7 @@ impl TraceFile {
         self.header_u64(file_offset::RECORDS_LEFT_OUT).fetch_add(records_left_out, Ordering::Relaxed);
         self.header_u32(file_offset::COMPACTIONS).store(number, Ordering::Release);
         for (index, begin_ns) in made.into_iter().zip(round.begin_ns..) {
-            self.table().compacted(index, begin_ns, round.interval.end); // In order, for the next round.
+            self.table().compacted(index, begin_ns, round.end_ns); // In order, for the next round.
         }
         for &index in &replaced {
             for field in VACATED_IN_ORDER {
@@ -114,25 +118,38 @@ fn header_field(index: u32, offset: usize) -> u64 {
 
 /// What one round works on.
 struct Round {
-    /// Every allocation in this time is in one of the chunks.
-    interval: Range<u64>,
+    /// Every allocation in these times is in one of the chunks.
+    pauses: Vec<Range<u64>>,
+    /// The first of the chunks to be replaced begins.
     begin_ns: u64,
-    /// To be replaced if they end within the interval.
+    /// The first chunk that is left to the next round begins.
+    end_ns: u64,
+    /// To be replaced if they end before that.
     filled: Vec<ChunkNote>,
     /// Only looked at.
     others: Vec<ChunkNote>,
 }
 
 impl Round {
-    fn choose(file: &TraceFile, interval: &Range<u64>, now_ns: u64) -> Self {
+    /// The oldest chunks that were filled since the first pause and not looked at yet; nothing if there are none.
+    fn choose(file: &TraceFile, pauses: &[Range<u64>], now_ns: u64) -> Option<Self> {
+        let oldest_ns = pauses.first()?.start.max(file.dense_until_ns());
         let notes: Vec<ChunkNote> = file.table().notes(file.chunks_handed_out()).collect();
+        let is_filled = |note: &ChunkNote| {
+            let has_pause = pauses[pauses.partition_point(|pause| pause.end <= note.begin_ns)..]
+                .first()
+                .is_some_and(|pause| pause.start <= note.end_ns);
+            note.usage == ChunkUse::Sealed && note.begin_ns >= oldest_ns && has_pause
+        };
+        let first_ns = notes.iter().filter(|note| is_filled(note)).map(|note| note.begin_ns).min()?;
+        // What was made of the begin of a pause is taken on again with its rest.
+        let start_ns = pause_at(pauses, first_ns).map_or(first_ns, |pause| pause.start);
         let (mut compacted, mut filled, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for note in notes {
-            let begins_inside = note.begin_ns >= interval.start;
             match note.usage {
-                ChunkUse::Compacted if begins_inside => compacted.push(note),
-                ChunkUse::Sealed if begins_inside => filled.push(note),
-                ChunkUse::Sealed if note.end_ns >= interval.start => others.push(note),
+                ChunkUse::Compacted if note.end_ns > start_ns => compacted.push(note),
+                ChunkUse::Sealed if is_filled(&note) => filled.push(note),
+                ChunkUse::Sealed if note.end_ns >= start_ns => others.push(note),
                 ChunkUse::Open => others.push(note),
                 _ => {}
             }
@@ -141,15 +158,22 @@ impl Round {
         filled.sort_unstable_by_key(|note| note.begin_ns);
         // Threads fill their chunks side by side: those that end before the next begins must be among these.
         let size = (SMALLEST_ROUND + 2 * others.len() + compacted.len()).min(LARGEST_ROUND);
-        let next_begin_ns = filled.get(size).map_or(now_ns, |next| next.begin_ns);
+        let end_ns = filled.get(size).map_or(now_ns, |next| next.begin_ns);
         filled.truncate(size);
         compacted.append(&mut filled);
-        Self {
-            interval: interval.start..interval.end.min(next_begin_ns),
-            begin_ns: compacted.iter().map(|note| note.begin_ns).min().unwrap_or(interval.start),
+        let seen = |pause: &Range<u64>| pause.start..pause.end.min(end_ns);
+        Some(Self {
+            pauses: pauses
+                .iter()
+                .filter(|pause| pause.end > start_ns)
+                .map(seen)
+                .filter(|seen| !seen.is_empty())
+                .collect(),
+            begin_ns: compacted.iter().map(|note| note.begin_ns).min().unwrap_or(start_ns),
+            end_ns,
             filled: compacted,
             others,
-        }
+        })
     }
 
     /// Reads the chunks; those still being written come last: what the others mention is in them by then.
@@ -162,7 +186,7 @@ impl Round {
                 latest_ns = latest_ns.max(record.monotonic_ns);
                 has_regions |= matches!(record.fact, Fact::LabelPush { .. });
             });
-            chunk.is_replaced = is_sound && latest_ns < self.interval.end;
+            chunk.is_replaced = is_sound && latest_ns < self.end_ns;
             chunk.has_regions = has_regions;
             chunks.push(chunk);
         }
@@ -193,8 +217,8 @@ fn read_chunk(descriptor: &Descriptor, index: u32) -> Result<ReadChunk, i32> {
 }
 
 /// New chunks with what is to be kept of those that are replaced, and how many records are not.
-fn rewrite(chunks: &[ReadChunk], superfluous: &[Vec<u32>], interval: &Range<u64>) -> (Vec<ChunkImage>, u64) {
-    let unused_labels = unused_regions(chunks, superfluous, interval);
+fn rewrite(chunks: &[ReadChunk], superfluous: &[Vec<u32>], pauses: &[Range<u64>]) -> (Vec<ChunkImage>, u64) {
+    let unused_labels = unused_regions(chunks, superfluous, pauses);
     let mut images: Vec<ChunkImage> = Vec::new();
     let mut left_out = 0;
     for ((position, chunk), numbers) in (0u32..).zip(chunks).zip(superfluous) {
@@ -234,7 +258,7 @@ fn append(image: &mut ChunkImage, record: &Record<'_>) -> bool {
 }
 
 /// Begins and ends of labelled regions in which a thread did nothing that is kept; sorted.
-fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], interval: &Range<u64>) -> Vec<(u32, u32)> {
+fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], pauses: &[Range<u64>]) -> Vec<(u32, u32)> {
     if !chunks.iter().any(|chunk| chunk.has_regions) {
         return Vec::new();
     }
@@ -250,12 +274,18 @@ fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], interval: &Ran
             match record.fact {
                 _ if numbers.next_if_eq(&number).is_some() => {}
                 Fact::Thread { .. } => {}
-                Fact::LabelPush { level, label } if chunk.is_replaced && interval.contains(&record.monotonic_ns) => {
+                Fact::LabelPush { level, label }
+                    if chunk.is_replaced && pause_at(pauses, record.monotonic_ns).is_some() =>
+                {
                     labels.insert(place, (level, label));
                     thread.push(place);
                 }
                 Fact::LabelPop { level, label } => match thread.pop() {
-                    Some(begin) if chunk.is_replaced && labels[&begin] == (level, label) => {
+                    Some(begin)
+                        if chunk.is_replaced
+                            && pause_at(pauses, record.monotonic_ns).is_some()
+                            && labels[&begin] == (level, label) =>
+                    {
                         unused.extend([begin, place]);
                     }
                     _ => thread.clear(),

@@ -81,6 +81,8 @@ pub mod chunk_offset {
     pub const REPLACED_IN: usize = 40;
     /// The round of compaction that made this chunk, zero if a thread wrote it, u32.
     pub const MADE_IN: usize = 44;
+    /// Live, of use to the process alone: committed bytes that have reached the file, in buffered mode, u32.
+    pub const FLUSHED_BYTES: usize = 48;
 }
 
 /// What happens to a chunk.

@@ -1,6 +1,6 @@
 //! Finds the records of blocks that came and went while nothing but what is alive mattered.
 //!
-//! An allocation and its free can be left out together if both lie in an interval of which every allocation is seen
+//! An allocation and its free can be left out together if both lie in one pause, of which every allocation is seen
 //! here, and if both lie in chunks that are about to be replaced. Where anything is out of the ordinary - an address
 //! that is allocated twice, a free that names another device - everything is kept.
 //!
@@ -117,12 +117,25 @@ impl Step {
     }
 }
 
+/// The pause, of several in order, that a moment lies in.
+pub(crate) fn pause_at(pauses: &[Range<u64>], monotonic_ns: u64) -> Option<&Range<u64>> {
+    let next = pauses.partition_point(|pause| pause.end <= monotonic_ns);
+    pauses.get(next).filter(|pause| pause.contains(&monotonic_ns))
+}
+
 /// Of every chunk, the numbers of the records that can be left out, in order. Nothing if memory is short.
-pub(crate) fn records_of_passing_blocks(chunks: &[ReadChunk], interval: &Range<u64>) -> Option<Vec<Vec<u32>>> {
+pub(crate) fn records_of_passing_blocks(chunks: &[ReadChunk], pauses: &[Range<u64>]) -> Option<Vec<Vec<u32>>> {
     let mut superfluous = vec![Vec::new(); chunks.len()];
     let mut live: HashMap<BlockName, Step> = HashMap::new();
     let mut ambiguous: HashSet<BlockName> = HashSet::new();
-    for step in steps_in(chunks, interval)? {
+    let mut pause_end_ns = 0;
+    for step in steps_in(chunks, pauses)? {
+        if step.monotonic_ns >= pause_end_ns {
+            // What is alive at the end of a pause matters.
+            pause_end_ns = pause_at(pauses, step.monotonic_ns).map_or(u64::MAX, |pause| pause.end);
+            live.clear();
+            ambiguous.clear();
+        }
         match step.change {
             Change::Begin => match live.entry(step.name()) {
                 Entry::Vacant(entry) => {
@@ -156,13 +169,13 @@ pub(crate) fn records_of_passing_blocks(chunks: &[ReadChunk], interval: &Range<u
     Some(superfluous)
 }
 
-/// What happened to blocks in that time, in the order of all records.
-fn steps_in(chunks: &[ReadChunk], interval: &Range<u64>) -> Option<Vec<Step>> {
+/// What happened to blocks in those times, in the order of all records.
+fn steps_in(chunks: &[ReadChunk], pauses: &[Range<u64>]) -> Option<Vec<Step>> {
     let mut steps = Vec::new();
     let mut has_memory = true;
     for (chunk, position) in chunks.iter().zip(0..) {
         chunk.for_each_record(|number, record| {
-            if interval.contains(&record.monotonic_ns)
+            if pause_at(pauses, record.monotonic_ns).is_some()
                 && let Some(step) = Step::of(record, Place { chunk: position, record: number })
             {
                 has_memory = has_memory && steps.try_reserve(1).is_ok();

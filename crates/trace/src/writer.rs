@@ -6,10 +6,11 @@
 //! trace nor find its own files written to.
 //!
 //! On file systems whose shared mappings cannot be trusted the chunks live in anonymous memory and
-//! reach the file when they are sealed or flushed; the header says so ([`layout::FLAG_BUFFERED`]).
+//! reach the file when they are sealed or flushed; the header says so ([`layout::FLAG_BUFFERED`]). The same holds
+//! from the moment on at which somebody has put a copy in the place of the file: what is mapped is the other one.
 
 use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use msmemscope_event::{Fact, LossReason, StackId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -18,9 +19,23 @@ use crate::chunk_table::ChunkTable;
 use crate::codec::{self, CodecState};
 use crate::compaction::LARGEST_RESULT;
 use crate::layout::{self, CHUNK_BYTES, CHUNK_HEADER_BYTES, ChunkState, FILE_HEADER_BYTES, chunk_offset, file_offset};
+use crate::reader::{u32_at, u64_at};
 
 /// One of so many chunks is kept back for compaction, which needs room for the new chunks before the old ones go.
 const RESERVED_SHARE: u32 = 4;
+
+/// The part of the header that does not change while the process runs.
+const FIXED_HEADER_BYTES: usize = file_offset::CHUNKS_ALLOCATED;
+
+/// What others did to the file while it was being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Incident {
+    /// A copy was put in its place.
+    Replaced = 1,
+    /// It was cut; whatever was behind the cut is gone.
+    Cut = 2,
+}
 
 /// What the header says about the process.
 #[derive(Clone, Copy, Debug)]
@@ -51,11 +66,20 @@ pub struct TraceFile {
     /// Replaced paths stay where they are: somebody may be opening them.
     path: AtomicPtr<CString>,
     header: *mut u8,
-    buffered: bool,
+    /// The fields of the header that do not change.
+    fixed_header: [u8; FIXED_HEADER_BYTES],
+    buffered: AtomicBool,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Chunks that the file had room for, counted from its begin.
+    reserved_chunks: AtomicU32,
+    incident: AtomicU8,
     largest_chunk_count: u32,
     /// Chunks somebody has asked for; the header only counts those that exist.
     next_chunk: AtomicU32,
     table: ChunkTable,
+    /// Compaction has looked at everything before this time, in vain.
+    dense_until_ns: AtomicU64,
 }
 
 // SAFETY: the header mapping is only touched through atomics after creation and lives as long as the process.
@@ -167,6 +191,25 @@ impl Descriptor {
     }
 }
 
+/// What identifies a file, and its size.
+struct FileFacts {
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+}
+
+impl Descriptor {
+    fn facts(&self) -> Result<FileFacts, i32> {
+        // SAFETY: plain old data, for which zero is a valid value.
+        let mut facts: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: `facts` outlives the call.
+        if unsafe { libc::fstat(self.number(), &mut facts) } != 0 {
+            return Err(last_errno());
+        }
+        Ok(FileFacts { device: facts.st_dev, inode: facts.st_ino, size_bytes: facts.st_size as u64 })
+    }
+}
+
 fn map_memory(length: usize, flags: i32, descriptor: i32, offset: u64) -> Result<*mut u8, i32> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -232,7 +275,24 @@ impl TraceFile {
         let largest_chunk_count = u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1);
         let path = AtomicPtr::new(Box::into_raw(Box::new(path)));
         let table = ChunkTable::new(largest_chunk_count, |length| map_anonymous(length).ok());
-        let file = Self { path, header, buffered, largest_chunk_count, next_chunk: AtomicU32::new(0), table };
+        let facts = descriptor.facts()?;
+        let mut fixed_header = [0; FIXED_HEADER_BYTES];
+        // SAFETY: the header page is mapped and larger.
+        unsafe { std::ptr::copy_nonoverlapping(header, fixed_header.as_mut_ptr(), FIXED_HEADER_BYTES) };
+        let file = Self {
+            path,
+            header,
+            fixed_header,
+            buffered: AtomicBool::new(buffered),
+            device: AtomicU64::new(facts.device),
+            inode: AtomicU64::new(facts.inode),
+            reserved_chunks: AtomicU32::new(0),
+            incident: AtomicU8::new(0),
+            largest_chunk_count,
+            next_chunk: AtomicU32::new(0),
+            table,
+            dense_until_ns: AtomicU64::new(0),
+        };
         file.write_header_if_buffered(&descriptor)?;
         Ok(file)
     }
@@ -257,9 +317,79 @@ impl TraceFile {
         Ok(())
     }
 
+    /// Makes a copy of the file, on another file system, that is to be written instead of this one. Chunks keep their
+    /// places; new ones go behind them. What is written here meanwhile is left to [`TraceFile::copy_rest`].
+    pub fn copy_to(&self, path: CString, limit_bytes: u64, distrust_mappings: bool) -> Result<Self, i32> {
+        let identity = ProcessIdentity {
+            process_id: u32_at(&self.fixed_header, file_offset::PROCESS_ID),
+            parent_process_id: u32_at(&self.fixed_header, file_offset::PARENT_PROCESS_ID),
+            run_id: u64_at(&self.fixed_header, file_offset::RUN_ID),
+            wall_offset_ns: u64_at(&self.fixed_header, file_offset::WALL_OFFSET_NS) as i64,
+            monotonic_ns: u64_at(&self.fixed_header, file_offset::START_MONOTONIC_NS),
+        };
+        let copy = Self::create_with(path, &identity, limit_bytes, distrust_mappings)?;
+        for offset in [file_offset::COMPACTIONS, file_offset::CHUNKS_ALLOCATED] {
+            copy.header_u32(offset).store(self.header_u32(offset).load(Ordering::Acquire), Ordering::Relaxed);
+        }
+        let left_out = self.header_u64(file_offset::RECORDS_LEFT_OUT).load(Ordering::Relaxed);
+        copy.header_u64(file_offset::RECORDS_LEFT_OUT).store(left_out, Ordering::Relaxed);
+        let chunks = self.chunks_handed_out();
+        copy.next_chunk.store(chunks, Ordering::Relaxed);
+        let (from, to) = (self.open()?, copy.open()?);
+        to.reserve(0, layout::chunk_file_offset(chunks) as usize)?; // Some may not be in use yet.
+        for index in 0..chunks {
+            copy_chunk(&from, index, &to, index)?;
+        }
+        copy.reserved_chunks.store(chunks, Ordering::Relaxed);
+        copy.write_header_if_buffered(&to)?;
+        Ok(copy)
+    }
+
+    /// Brings what was written into the original while it was copied, and its losses. Nobody may begin or end a chunk
+    /// there any more. Returns the new places of the chunks that were not copied before, in order.
+    pub fn copy_rest(&self, original: &Self, copied_chunks: u32) -> Result<Vec<u32>, i32> {
+        let (from, to) = (original.open()?, self.open()?);
+        for index in 0..copied_chunks {
+            copy_chunk(&from, index, &to, index)?;
+        }
+        let mut targets = Vec::new();
+        for index in copied_chunks..original.chunks_handed_out() {
+            let target = self.claim_any_index().ok_or(libc::EFBIG)?;
+            copy_chunk(&from, index, &to, target)?;
+            self.note_handed_out(target);
+            targets.push(target);
+        }
+        for &reason in LossReason::ALL {
+            self.count_loss(reason, original.loss_count(reason));
+        }
+        self.write_header_if_buffered(&to)?;
+        Ok(targets)
+    }
+
+    /// Takes over a chunk of the original that was being written when it was copied, once nobody writes to it.
+    pub fn take_over(&self, view: &ChunkView, target: u32) -> Result<(), i32> {
+        let used_bytes = (CHUNK_HEADER_BYTES + view.committed_bytes()).min(CHUNK_BYTES);
+        // SAFETY: the chunk is mapped, and what is committed does not change any more.
+        let bytes = unsafe { std::slice::from_raw_parts(view.base, used_bytes) };
+        let (header, payload) = bytes.split_at(CHUNK_HEADER_BYTES);
+        self.open().and_then(|descriptor| write_copy(&descriptor, target, header, payload))
+    }
+
+    /// Chunks that anybody has asked for so far.
+    pub fn chunk_count(&self) -> u32 {
+        self.chunks_handed_out()
+    }
+
+    /// Lets go of a file that was copied, so that its space is free again.
+    pub fn let_go(&self) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: replaces our own page by another: whoever still counts something there does it in vain.
+        unsafe { libc::mmap(self.header.cast(), FILE_HEADER_BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    }
+
     /// Whether records reach the file only when a chunk is full, flushed or the process ends.
     pub fn is_buffered(&self) -> bool {
-        self.buffered
+        self.buffered.load(Ordering::Relaxed)
     }
 
     pub(crate) fn header_u32(&self, offset: usize) -> &AtomicU32 {
@@ -288,7 +418,7 @@ impl TraceFile {
     pub fn close(&self, monotonic_ns: u64) {
         self.header_u64(file_offset::CLOSED_MONOTONIC_NS).store(monotonic_ns, Ordering::Relaxed);
         self.header_u32(file_offset::CLOSED).store(1, Ordering::Release);
-        if self.buffered
+        if self.is_buffered()
             && let Ok(descriptor) = self.open()
         {
             let _ = self.write_header_if_buffered(&descriptor);
@@ -296,15 +426,65 @@ impl TraceFile {
     }
 
     fn write_header_if_buffered(&self, descriptor: &Descriptor) -> Result<(), i32> {
-        if !self.buffered {
+        if !self.is_buffered() {
             return Ok(());
         }
         // SAFETY: the header page is mapped; a torn counter is harmless.
         descriptor.write_at(unsafe { std::slice::from_raw_parts(self.header, FILE_HEADER_BYTES) }, 0)
     }
 
+    /// Opens the file, and finds out whether it is still the one that was made.
     pub(crate) fn open(&self) -> Result<Descriptor, i32> {
-        Descriptor::open(self.path(), libc::O_RDWR)
+        let descriptor = Descriptor::open(self.path(), libc::O_RDWR)?;
+        // Where mappings cannot be trusted, numbers of files cannot either; and nothing is mapped.
+        if !self.is_buffered() {
+            let facts = descriptor.facts()?;
+            let known = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
+            if (facts.device, facts.inode) != known {
+                self.go_on_in_copy(&descriptor)?;
+            } else if facts.size_bytes < layout::chunk_file_offset(self.reserved_chunks.load(Ordering::Relaxed)) {
+                self.restore(&descriptor, facts.size_bytes)?;
+            }
+        }
+        Ok(descriptor)
+    }
+
+    /// Somebody has put another file in the place of this one. If it is a copy, it gets what comes from now on, and the
+    /// chunks that are being written once they are full.
+    fn go_on_in_copy(&self, descriptor: &Descriptor) -> Result<(), i32> {
+        let mut fixed_header = [0; FIXED_HEADER_BYTES];
+        let is_copy = descriptor.read_at(&mut fixed_header, 0).is_ok() && fixed_header == self.fixed_header;
+        if !is_copy {
+            return Err(libc::ESTALE);
+        }
+        self.header_u32(file_offset::FLAGS).fetch_or(layout::FLAG_BUFFERED, Ordering::Relaxed);
+        self.buffered.store(true, Ordering::Release);
+        self.incident.store(Incident::Replaced as u8, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Somebody has cut the file. It is made as long as it was at once: threads that write behind its end are killed.
+    fn restore(&self, descriptor: &Descriptor, size_bytes: u64) -> Result<(), i32> {
+        let chunks = self.reserved_chunks.load(Ordering::Relaxed);
+        descriptor.reserve(0, layout::chunk_file_offset(chunks) as usize)?;
+        if size_bytes < FILE_HEADER_BYTES as u64 {
+            descriptor.write_at(&self.fixed_header, 0)?;
+        }
+        let is_gone = |index: &u32| layout::chunk_file_offset(*index + 1) > size_bytes;
+        self.header_u32(file_offset::CHUNKS_ALLOCATED).fetch_max(chunks, Ordering::Relaxed);
+        // How many events were in them nobody knows any more.
+        self.count_loss(LossReason::TraceUnavailable, (0..chunks).filter(is_gone).count() as u64);
+        self.incident.store(Incident::Cut as u8, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What happened to the file since the last question.
+    pub fn take_incident(&self) -> Option<Incident> {
+        match self.incident.swap(0, Ordering::Relaxed) {
+            1 => Some(Incident::Replaced),
+            2 => Some(Incident::Cut),
+            _ => None,
+        }
     }
 
     pub(crate) fn table(&self) -> &ChunkTable {
@@ -313,12 +493,23 @@ impl TraceFile {
 
     /// Whether chunks can be replaced while the process runs: it must know them, and have room for the new ones.
     pub(crate) fn can_compact(&self) -> bool {
-        !self.buffered && self.table.is_usable() && self.reserved_chunk_count() > 0
+        !self.is_buffered() && self.table.is_usable() && self.reserved_chunk_count() > 0
     }
 
-    /// Chunks kept back for compaction.
+    /// Chunks kept back for compaction: one at least, where two more are left to be replaced by it.
     fn reserved_chunk_count(&self) -> u32 {
-        (self.largest_chunk_count / RESERVED_SHARE).min(LARGEST_RESULT)
+        if self.largest_chunk_count <= 2 {
+            return 0;
+        }
+        (self.largest_chunk_count / RESERVED_SHARE).clamp(1, LARGEST_RESULT)
+    }
+
+    pub(crate) fn dense_until_ns(&self) -> u64 {
+        self.dense_until_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_dense_until(&self, monotonic_ns: u64) {
+        self.dense_until_ns.store(monotonic_ns, Ordering::Relaxed);
     }
 
     /// Chunks that anybody has asked for so far.
@@ -363,7 +554,8 @@ impl TraceFile {
         let offset = layout::chunk_file_offset(index);
         let descriptor = self.open().map_err(ChunkError::System)?;
         descriptor.reserve(offset, CHUNK_BYTES).map_err(ChunkError::System)?;
-        let base = if self.buffered { map_anonymous(CHUNK_BYTES) } else { descriptor.map(offset, CHUNK_BYTES) };
+        self.reserved_chunks.fetch_max(index + 1, Ordering::Relaxed);
+        let base = if self.is_buffered() { map_anonymous(CHUNK_BYTES) } else { descriptor.map(offset, CHUNK_BYTES) };
         let base = base.map_err(ChunkError::System)?;
         // SAFETY: the mapping is one chunk; all offsets lie inside its header.
         unsafe {
@@ -387,9 +579,7 @@ impl TraceFile {
             store(chunk.base, chunk_offset::CHECKSUM, &xxh3_64(payload).to_le_bytes());
             chunk.live_u32(chunk_offset::STATE).store(ChunkState::Sealed as u32, Ordering::Release);
         }
-        if self.buffered {
-            let _ = self.flush_chunk(&chunk);
-        }
+        self.flush_or_count(&chunk.view());
         let index = chunk.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed);
         self.table.sealed(index, chunk.last_monotonic_ns());
         // SAFETY: the mapping is ours and no longer used.
@@ -404,7 +594,7 @@ impl TraceFile {
     /// Like [`TraceFile::flush_chunk`], for a chunk that another thread may be writing to. It must
     /// still be mapped.
     pub fn flush_view(&self, view: &ChunkView) -> Result<(), i32> {
-        if !self.buffered {
+        if !self.is_buffered() {
             return Ok(());
         }
         let descriptor = self.open()?;
@@ -415,8 +605,45 @@ impl TraceFile {
         let bytes = unsafe { std::slice::from_raw_parts(view.base, used_bytes.min(CHUNK_BYTES)) };
         let index = view.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed);
         descriptor.write_at(bytes, layout::chunk_file_offset(index))?;
-        self.write_header_if_buffered(&descriptor)
+        self.write_header_if_buffered(&descriptor)?;
+        let flushed_bytes = (used_bytes - CHUNK_HEADER_BYTES) as u32;
+        view.live_u32(chunk_offset::FLUSHED_BYTES).store(flushed_bytes, Ordering::Relaxed);
+        Ok(())
     }
+
+    /// Like [`TraceFile::flush_view`], for the last time: what does not reach the file now is counted as lost.
+    pub fn flush_or_count(&self, view: &ChunkView) {
+        let Err(errno) = self.flush_view(view) else { return };
+        let reason = match errno {
+            libc::ENOSPC | libc::EDQUOT => LossReason::DiskFull,
+            _ => LossReason::TraceUnavailable,
+        };
+        self.count_loss(reason, view.unflushed_records());
+    }
+}
+
+/// Copies a chunk as far as it is written; one that is not used is left out.
+fn copy_chunk(from: &Descriptor, index: u32, to: &Descriptor, target: u32) -> Result<(), i32> {
+    let mut header = [0; CHUNK_HEADER_BYTES];
+    let is_there = from.read_at(&mut header, layout::chunk_file_offset(index)).is_ok();
+    if !is_there || header[chunk_offset::MAGIC..][..4] != layout::CHUNK_MAGIC {
+        return Ok(());
+    }
+    let committed_bytes = u32_at(&header, chunk_offset::COMMITTED_BYTES) as usize;
+    let mut payload = vec![0; committed_bytes.min(CHUNK_BYTES - CHUNK_HEADER_BYTES)];
+    from.read_at(&mut payload, layout::chunk_file_offset(index) + CHUNK_HEADER_BYTES as u64)?;
+    write_copy(to, target, &header, &payload)
+}
+
+/// Writes a chunk under another number.
+fn write_copy(to: &Descriptor, target: u32, header: &[u8], payload: &[u8]) -> Result<(), i32> {
+    let offset = layout::chunk_file_offset(target);
+    to.reserve(offset, CHUNK_BYTES)?;
+    to.write_at(payload, offset + CHUNK_HEADER_BYTES as u64)?;
+    let (front, back) = header.split_at(chunk_offset::STATE);
+    to.write_at(back, offset + chunk_offset::STATE as u64)?;
+    to.write_at(&target.to_le_bytes(), offset + chunk_offset::INDEX as u64)?;
+    to.write_at(&front[..chunk_offset::INDEX], offset)
 }
 
 /// The window a thread writes its records into.
@@ -442,6 +669,25 @@ impl ChunkView {
         // SAFETY: the chunk is mapped, the offset is aligned and inside the header.
         unsafe { &*self.base.add(offset).cast::<AtomicU32>() }
     }
+
+    fn committed_bytes(&self) -> usize {
+        self.live_u32(chunk_offset::COMMITTED_BYTES).load(Ordering::Acquire) as usize
+    }
+
+    /// Position of the chunk in its file.
+    pub fn index(&self) -> u32 {
+        self.live_u32(chunk_offset::INDEX).load(Ordering::Relaxed)
+    }
+
+    /// Records that have not reached the file, in buffered mode.
+    fn unflushed_records(&self) -> u64 {
+        let committed_bytes = self.committed_bytes().min(CHUNK_BYTES - CHUNK_HEADER_BYTES);
+        let flushed_bytes = self.live_u32(chunk_offset::FLUSHED_BYTES).load(Ordering::Relaxed) as usize;
+        let flushed_bytes = flushed_bytes.min(committed_bytes);
+        // SAFETY: the chunk is mapped, and what is committed does not change any more.
+        let payload = unsafe { std::slice::from_raw_parts(self.base.add(CHUNK_HEADER_BYTES), committed_bytes) };
+        codec::count_records(&payload[flushed_bytes..])
+    }
 }
 
 impl Chunk {
@@ -453,6 +699,12 @@ impl Chunk {
     /// The chunk as other threads may see it.
     pub fn view(&self) -> ChunkView {
         ChunkView { base: self.base }
+    }
+
+    /// Gives up the memory of a chunk whose records are elsewhere, or another process's.
+    pub fn unmap(self) {
+        // SAFETY: the mapping is ours and no longer used.
+        unsafe { libc::munmap(self.base.cast(), CHUNK_BYTES) };
     }
 
     /// The thread whose records are being written.

@@ -63,6 +63,24 @@ fn a_full_disk() {
 }
 
 #[test]
+fn a_small_disk_is_used() {
+    if !is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let lab = Lab::new();
+    let program = lab.compile("simple.c", SIMPLE, &["ascend_hal"]);
+    let Some(_mount) = Mount::new(&lab.output, "size=4m,mode=777") else {
+        eprintln!("skipped: cannot mount");
+        return;
+    };
+    assert_eq!(lab.same_with_and_without(&program, &["60000"]), Vec::<String>::new());
+    let trace = lab.trace();
+    assert!(trace.completeness().is_complete(), "{:?}", trace.completeness());
+    assert_eq!(block_event_count(&trace), 120_000);
+}
+
+#[test]
 fn a_disk_that_is_full_from_the_start() {
     if !is_root() {
         eprintln!("skipped: needs root");

@@ -1,5 +1,6 @@
 //! A guest in the traced process, such as the Python package, talks to the recorder through its table.
 
+use msmemscope_config::{CollectMode, RECORDING_VARIABLE};
 use msmemscope_control::{AccessFact, AllocationFact, CollectionPlan, Recorder, Region, SnapshotFact};
 use msmemscope_event::{Device, Fact, LossReason, Pool, RecordingState, StringId};
 
@@ -300,6 +301,126 @@ fn nobody_waits_for_the_job_so_it_finishes_itself() {
     let directory = &lab.directories()[0];
     let finished = std::fs::read_to_string(directory.join("finished")).expect("the finisher ran");
     assert_eq!(finished, format!("finish {} unset\n", directory.display()));
+}
+
+/// Changes where results belong, as `config()` of the Python package does.
+fn change_output(recorder: &Recorder, output: &str) {
+    let text = std::env::var(RECORDING_VARIABLE).expect("settings");
+    let mut recording = msmemscope_config::Recording::from_environment(&text).expect("settings");
+    recording.settings.output = output.into();
+    recorder.configure(&recording.to_environment()).expect("a change of the output");
+}
+
+/// Allocations and frees of blocks of their own.
+fn use_blocks(recorder: &Recorder, first_address: u64, count: u64) {
+    let table = recorder.table();
+    for address in first_address..first_address + count {
+        let (pool, device) = (Pool::HostTensor as u32, Device::Host.code());
+        // SAFETY: called as the table says, with a pointer that outlives the call.
+        unsafe {
+            (table.allocation)(&AllocationFact { pool, device, address, size_bytes: 8 });
+            (table.free)(pool, device, address);
+        }
+    }
+}
+
+const BLOCKS_PER_THREAD: u64 = 60_000;
+
+#[test]
+#[ignore = "the guest of the test below, which runs it in a recorded process"]
+fn guest_changes_the_file_system() {
+    let recorder = Recorder::find().expect("a recorder");
+    let other = std::env::var("OTHER_OUTPUT").expect("another place");
+    use_blocks(&recorder, 1, 10);
+    let before = recorder.process_directory().expect("a recording");
+    std::thread::scope(|scope| {
+        for thread in 1..4 {
+            let recorder = &recorder;
+            scope.spawn(move || use_blocks(recorder, thread << 32, BLOCKS_PER_THREAD));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        change_output(&recorder, &other);
+        assert!(recorder.process_directory().expect("a recording").starts_with(&other));
+        assert!(!before.exists(), "{}", before.display());
+    });
+    use_blocks(&recorder, 100, 10);
+}
+
+#[test]
+fn a_recording_moves_to_another_file_system() {
+    use std::os::unix::fs::MetadataExt;
+    for buffered in ["0", "1"] {
+        let mut lab = Lab::new();
+        let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+        let device = |path: &std::path::Path| std::fs::metadata(path).expect("a directory").dev();
+        if device(other.path()) == device(lab.path()) {
+            eprintln!("skipped: there is only one file system");
+            return;
+        }
+        run_guest(&lab, "guest::guest_changes_the_file_system", |command| {
+            command.env("OTHER_OUTPUT", other.path().join("there")).env("MSMEMSCOPE_BUFFERED", buffered);
+        });
+        assert!(!lab.output.exists(), "what is empty is removed");
+        lab.output = other.path().join("there");
+        let trace = lab.trace();
+        assert!(trace.completeness().is_complete() && trace.completeness().closed, "{:?}", trace.completeness());
+        assert_eq!(crate::support::block_event_count(&trace) as u64, 2 * (20 + 3 * BLOCKS_PER_THREAD));
+    }
+}
+
+#[test]
+#[ignore = "the guest of the tests below, which run it in a recorded process"]
+fn guest_names_a_place_that_can_be_written() {
+    let recorder = Recorder::find().expect("a recorder");
+    let is_wanted = recorder.state() == RecordingState::On;
+    let before =
+        AllocationFact { pool: Pool::HostTensor as u32, device: Device::Host.code(), address: 5, size_bytes: 6 };
+    // SAFETY: called as the table says, with a pointer that outlives the call.
+    unsafe { (recorder.table().allocation)(&before) };
+    assert_eq!(recorder.process_directory().is_none(), is_wanted, "{:?}", recorder.process_directory());
+    change_output(&recorder, &std::env::var("OTHER_OUTPUT").expect("another place"));
+    recorder.set_state(RecordingState::On).expect("a state");
+    use_blocks(&recorder, 7, 1);
+}
+
+/// What is recorded after a change of the place, which could not be written before.
+fn recorded_at_a_better_place(mode: CollectMode) -> Vec<String> {
+    let mut lab = Lab::new();
+    let good = lab.path().join("good");
+    let mut recording = lab.recording();
+    recording.settings.collect_mode = mode;
+    recording.settings.output = "/proc/no/such/place".into();
+    recording.is_supervised = false;
+    recording.finisher = Some("/bin/true".into());
+    run_guest(&lab, "guest::guest_names_a_place_that_can_be_written", |command| {
+        lab.record_with(command, &[library(RECORDER)], &recording);
+        command.env("OTHER_OUTPUT", &good).env("TMPDIR", lab.path());
+    });
+    lab.output = good;
+    let trace = lab.trace();
+    let mut seen = Vec::new();
+    let mut records = trace.records();
+    while let Some(record) = records.next() {
+        match record.fact {
+            Fact::Allocation { address, .. } => seen.push(format!("allocation {address}")),
+            Fact::Free { address, .. } => seen.push(format!("free {address}")),
+            _ => {}
+        }
+    }
+    seen.extend(trace.completeness().losses.iter().map(|(reason, count)| format!("{count} {reason:?}")));
+    seen
+}
+
+#[test]
+fn a_better_place_is_tried_at_once() {
+    let expected = ["allocation 7", "free 7", "1 TraceUnavailable"];
+    assert_eq!(recorded_at_a_better_place(CollectMode::Immediate), expected);
+}
+
+#[test]
+fn what_is_alive_is_known_wherever_the_job_started() {
+    let expected = ["allocation 5", "allocation 7", "free 7"];
+    assert_eq!(recorded_at_a_better_place(CollectMode::Deferred), expected);
 }
 
 #[test]

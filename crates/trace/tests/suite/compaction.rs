@@ -1,6 +1,7 @@
 //! A file at its limit makes room by leaving out blocks that came and went, and nothing else.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, Pool, StringId};
 use msmemscope_trace::Trace;
@@ -11,7 +12,7 @@ use crate::support::{Kept, Recording, allocation, append, caching, free, read_al
 
 const CHUNKS: u64 = 24;
 const LIMIT_BYTES: u64 = CHUNKS * 256 * 1024 + 4096;
-const ALWAYS: std::ops::Range<u64> = 0..u64::MAX;
+const ALWAYS: &[Range<u64>] = std::slice::from_ref(&(0..u64::MAX));
 
 /// Threads that write into chunks of one file.
 struct Threads {
@@ -101,7 +102,7 @@ fn a_loop_before_the_start_can_last_for_ever() {
         let address = (number / 2 % 64) << 21;
         let fact = if number % 2 == 0 { allocation(address, number) } else { free(address) };
         while !threads.write(thread_id, time, &fact) {
-            assert!(threads.recording.file.compact(&ALWAYS, time) > 0);
+            assert!(threads.recording.file.compact(ALWAYS, time) > 0);
             rounds += 1;
         }
     }
@@ -165,7 +166,7 @@ fn what_matters_stays() {
         threads.write(1, time, fact);
     }
     fill(&mut threads, 10_000);
-    assert!(threads.recording.file.compact(&ALWAYS, 100_000_000) > 0);
+    assert!(threads.recording.file.compact(ALWAYS, 100_000_000) > 0);
     let expected: Vec<String> =
         facts.iter().filter(|(stays, _)| *stays).map(|(_, fact)| format!("{fact:?} StackId(0) StackId(0)")).collect();
     let found: Vec<String> = read_all(&threads.trace())
@@ -203,17 +204,73 @@ fn events_outside_the_shadow_stay() {
     let end = fill(&mut threads, 1_000);
     let before = read_all(&threads.trace());
     // Everything matters.
-    assert_eq!(threads.recording.file.compact(&(u64::MAX..u64::MAX), end), 0);
-    assert_eq!(threads.recording.file.compact(&(end + 1..u64::MAX), end), 0);
+    assert_eq!(threads.recording.file.compact(&[], end), 0);
+    assert_eq!(threads.recording.file.compact(std::slice::from_ref(&(end + 1..u64::MAX)), end), 0);
     assert_eq!(read_all(&threads.trace()), before);
     // The first half does not.
     let middle = before[before.len() / 2].monotonic_ns;
-    assert!(threads.recording.file.compact(&(0..middle), end) > 0);
+    assert!(threads.recording.file.compact(std::slice::from_ref(&(0..middle)), end) > 0);
     let after = read_all(&threads.trace());
     assert!(after.len() < before.len());
     let later =
         |records: &[Kept]| records.iter().filter(|record| record.monotonic_ns >= middle).cloned().collect::<Vec<_>>();
     assert_eq!(later(&after), later(&before));
+}
+
+/// Single steps of a long training are recorded: what happens between them takes no room for good.
+#[test]
+fn every_pause_makes_room() {
+    for pairs_in_pause in [2_000, 10_000, 60_000] {
+        let mut threads = Threads { recording: Recording::new(false, 2 << 20), chunks: HashMap::new() };
+        let (mut time, mut rounds) = (1_000, 0);
+        let mut pauses: Vec<Range<u64>> = Vec::new();
+        let mut windows: Vec<Range<u64>> = Vec::new();
+        let mut pair = |threads: &mut Threads, time: &mut u64, pauses: &[Range<u64>]| {
+            for fact in [allocation(0x9000, 1), free(0x9000)] {
+                *time += 30;
+                while !threads.write(1, *time, &fact) {
+                    assert!(threads.recording.file.compact(pauses, *time) > 0, "{} pauses", pauses.len());
+                    rounds += 1;
+                }
+            }
+        };
+        for _ in 0..600_000 / pairs_in_pause {
+            let start = time + 1;
+            (0..50).for_each(|_| pair(&mut threads, &mut time, &pauses));
+            windows.push(start..time + 1);
+            pauses.push(time + 1..u64::MAX);
+            (0..pairs_in_pause).for_each(|_| pair(&mut threads, &mut time, &pauses));
+            pauses.last_mut().expect("a pause").end = time + 1;
+        }
+        assert!(rounds > 2, "{rounds} rounds");
+        let mut in_window = vec![0; windows.len()];
+        for record in read_all(&threads.trace()) {
+            if let Some(window) = windows.iter().position(|window| window.contains(&record.monotonic_ns))
+                && !record.text.starts_with("Thread ")
+            {
+                in_window[window] += 1;
+            }
+        }
+        assert_eq!(in_window, vec![100; windows.len()]);
+    }
+}
+
+#[test]
+fn the_smallest_file_makes_room_too() {
+    let mut threads = Threads { recording: Recording::new(false, 1 << 20), chunks: HashMap::new() };
+    threads.write(1, 999, &allocation(7 << 40, 4096));
+    let mut time = 1_000;
+    for _ in 0..200_000 {
+        for fact in [allocation(0x9000, 1), free(0x9000)] {
+            time += 30;
+            while !threads.write(1, time, &fact) {
+                assert!(threads.recording.file.compact(ALWAYS, time) > 0);
+            }
+        }
+    }
+    assert!(threads.trace().completeness().compactions > 2);
+    let alive = alive(&read_all(&threads.trace()));
+    assert_eq!(alive.get(&(7u64 << 40).to_string()), Some(&999));
 }
 
 #[test]
@@ -222,7 +279,7 @@ fn files_with_too_few_chunks_and_buffered_ones_are_left_alone() {
         let recording = Recording::new(buffered, limit_bytes);
         let mut threads = Threads { recording, chunks: HashMap::new() };
         let end = fill(&mut threads, 1_000);
-        assert_eq!(threads.recording.file.compact(&ALWAYS, end), 0);
+        assert_eq!(threads.recording.file.compact(ALWAYS, end), 0);
     }
 }
 
@@ -294,9 +351,10 @@ proptest! {
     #[test]
     fn what_is_alive_and_everything_else_survives(
         actions in prop::collection::vec((1..4u32, action()), 1..250),
-        shadow in (1_000..2_000u64, 1_000..4_000u64),
+        lengths in (1_000..2_000u64, 300..1_500u64, 1..500u64, 300..2_000u64),
     ) {
-        let shadow = shadow.0..shadow.0 + shadow.1;
+        let (start, first, window, second) = lengths;
+        let pauses = [start..start + first, start + first + window..start + first + window + second];
         let mut threads = Threads::new();
         let mut written = Vec::new();
         let mut live = std::collections::HashSet::new();
@@ -321,7 +379,7 @@ proptest! {
                     continue;
                 }
                 Action::Compact => {
-                    threads.recording.file.compact(&shadow, time);
+                    threads.recording.file.compact(&pauses, time);
                     continue;
                 }
                 _ => continue,
@@ -336,9 +394,17 @@ proptest! {
         let found = read_all(&threads.trace());
         let found: Vec<Kept> = found.into_iter().filter(|record| !record.text.starts_with("Thread ")).collect();
         prop_assert_eq!(alive(&found), alive(&written));
+        // What a window saw of the pauses around it is there as well.
+        for end in pauses.iter().map(|pause| pause.end) {
+            let before = |records: &[Kept]| -> Vec<Kept> {
+                records.iter().filter(|record| record.monotonic_ns < end).cloned().collect()
+            };
+            prop_assert_eq!(alive(&before(&found)), alive(&before(&written)));
+        }
         prop_assert_eq!(others(&found), others(&written));
         let outside = |records: &[Kept]| -> Vec<Kept> {
-            records.iter().filter(|record| !shadow.contains(&record.monotonic_ns)).cloned().collect()
+            let is_outside = |record: &&Kept| !pauses.iter().any(|pause| pause.contains(&record.monotonic_ns));
+            records.iter().filter(is_outside).cloned().collect()
         };
         prop_assert_eq!(outside(&found), outside(&written));
         // Of whatever is kept, the regions around it are.

@@ -4,6 +4,7 @@ mod appendix;
 mod bombs;
 mod compaction;
 mod facts;
+mod hazards;
 mod order;
 mod recovery;
 mod support;

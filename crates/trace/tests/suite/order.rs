@@ -35,7 +35,7 @@ fn chunks_overflow_into_the_next_one_and_the_limit_holds() {
             continue;
         }
         recording.file.seal_chunk(chunk);
-        match recording.file.allocate_chunk(1, 1_000 + written * 10) {
+        match recording.file.allocate_last_chunk(1, 1_000 + written * 10) {
             Ok(next) => chunk = next,
             Err(error) => break error,
         }
