@@ -472,6 +472,8 @@ fn site_of_event(event: &TimelineEvent, situation: &Situation, names: &dyn Names
             .operators(event.thread_id)
             .last()
             .map_or(msmemscope_event::StringId::NONE, |open| open.name),
+        module: situation.module_of(event.thread_id),
+        phase: situation.phase(event.device),
         kernel_index: 0,
         shadow: false,
         slot: 0,

@@ -115,6 +115,7 @@ impl OwnerFollower {
                 self.forward_births.entry(device).or_insert(births);
                 None
             }
+            AutogradPhase::Optimizer | AutogradPhase::Other => None,
         }
     }
 

@@ -135,7 +135,7 @@ impl<'a> Pass<'a> {
         step_source: Option<StepSource>,
         knows_all_refusals: bool,
     ) -> Self {
-        if let Some(StepSource::Api { first_number }) = step_source {
+        if let Some(first_number) = step_source.and_then(StepSource::first_number) {
             situation.begin_with_step(first_number);
         }
         Self {

@@ -38,6 +38,10 @@ pub struct LiveBlock {
     pub python_stack: StackId,
     /// Operator that was running on that thread.
     pub operator: StringId,
+    /// Module that was being called on that thread.
+    pub module: StringId,
+    /// Phase of training on its device, if anybody has said.
+    pub phase: Option<AutogradPhase>,
     /// Kernels launched on the device before.
     pub kernel_index: u64,
     /// It was alive before recording began, so nothing is known about its birth.
@@ -110,6 +114,9 @@ pub struct Situation {
     births: u64,
     owners: OwnerFollower,
     operators: SmallMap<u32, Vec<OpenOperator>>,
+    /// Modules being called, by thread, outermost first.
+    modules: SmallMap<u32, Vec<StringId>>,
+    phases: SmallMap<Device, Option<AutogradPhase>>,
     steps: SmallMap<Device, DeviceSteps>,
     /// Steps begun and ended by ranges before the job had chosen a device. They are steps of every device.
     steps_without_device: (u64, u64),
@@ -155,6 +162,18 @@ impl Situation {
     #[inline]
     pub fn operators(&self, thread_id: u32) -> &[OpenOperator] {
         self.operators.get(thread_id).map_or(&[], |stack| stack)
+    }
+
+    /// The innermost module that a thread is calling.
+    #[inline]
+    pub fn module_of(&self, thread_id: u32) -> StringId {
+        self.modules.get(thread_id).and_then(|stack| stack.last()).copied().unwrap_or(StringId::NONE)
+    }
+
+    /// The phase of training on a device, if anybody has said.
+    #[inline]
+    pub fn phase(&self, device: Device) -> Option<AutogradPhase> {
+        self.phases.get(device).copied().flatten()
     }
 
     /// Steps of a device. A device without steps of its own follows the process.
@@ -217,7 +236,12 @@ impl Situation {
                 *self.kernels.entry(event.device) += 1;
                 (None, None)
             }
+            EventKind::Module { begins, name } => {
+                self.module(event.thread_id, *begins, *name);
+                (None, None)
+            }
             EventKind::Autograd { phase } => {
+                *self.phases.entry(event.device) = Some(*phase);
                 self.autograd(event.device, *phase);
                 (None, None)
             }
@@ -248,6 +272,16 @@ impl Situation {
         }
     }
 
+    fn module(&mut self, thread_id: u32, begins: bool, name: StringId) {
+        let stack = self.modules.entry(thread_id);
+        if begins {
+            stack.push(name);
+        } else if let Some(position) = stack.iter().rposition(|open| *open == name) {
+            // What was called inside and never returned ends with it.
+            stack.truncate(position);
+        }
+    }
+
     fn begin_block(&mut self, event: &TimelineEvent, block: &BlockEvent, owner: OwnerId) {
         let steps = self.steps(event.device);
         self.births += 1;
@@ -263,6 +297,8 @@ impl Situation {
             native_stack: event.native_stack,
             python_stack: event.python_stack,
             operator: self.operators(event.thread_id).last().map_or(StringId::NONE, |operator| operator.name),
+            module: self.module_of(event.thread_id),
+            phase: self.phase(event.device),
             kernel_index: match self.kernels.is_empty() {
                 true => 0,
                 false => self.kernels.get(event.device).copied().unwrap_or(0),

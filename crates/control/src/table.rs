@@ -177,7 +177,7 @@ pub struct ControlTable {
     pub operator: unsafe extern "C" fn(begins: u32, framework: u32, device: u32, name: u32, detail: u32),
     /// An operator touched memory.
     pub access: unsafe extern "C" fn(fact: *const AccessFact),
-    /// A pass of automatic differentiation began.
+    /// A phase of training started: a code of [`msmemscope_event::AutogradPhase`].
     pub autograd: unsafe extern "C" fn(phase: u32, device: u32),
     /// Memory the recorder cannot see by itself came into being.
     pub allocation: unsafe extern "C" fn(fact: *const AllocationFact),
@@ -227,6 +227,11 @@ pub struct ControlTable {
     pub relay_range_start: unsafe extern "C" fn(domain: Region, message: Region) -> u64,
     /// The end of such a range.
     pub relay_range_end: unsafe extern "C" fn(domain: Region, range_id: u64),
+
+    /// A loop of the job went around: a code of [`msmemscope_event::LoopKind`] and which loop of that kind.
+    pub loop_turn: unsafe extern "C" fn(kind: u32, loop_id: u64),
+    /// The thread calls a module (`begins` non-zero) or returns from it.
+    pub module: unsafe extern "C" fn(begins: u32, name: u32),
 }
 
 /// The runtime was initialised or a device was chosen.

@@ -64,13 +64,31 @@ coded_enum! {
 }
 
 coded_enum! {
-    /// Begin of a pass of automatic differentiation.
+    /// A phase of training that starts.
     AutogradPhase {
         /// Forward pass.
         Forward = 0,
         /// Backward pass.
         Backward = 1,
-    } else Forward
+        /// An optimizer's step.
+        Optimizer = 2,
+        /// None of them: the last one has ended.
+        Other = 3,
+    } else Other
+}
+
+coded_enum! {
+    /// What turns once in every round of a job's own loop. Steps are found by it when nobody marks them.
+    LoopKind {
+        /// `step()` of a profiler: the user's own word for the end of a step.
+        ProfilerStep = 0,
+        /// The step of an optimizer that is not part of another one's.
+        OptimizerStep = 1,
+        /// A call of a module that is not part of another one's.
+        ModuleCall = 2,
+        /// A kind this version does not know.
+        Other = 3,
+    } else Other
 }
 
 coded_enum! {
@@ -395,12 +413,31 @@ pub enum Fact<'a> {
         /// Counted from one.
         number: u64,
     },
-    /// A pass of automatic differentiation begins.
+    /// A phase of training starts.
     Autograd {
         /// Which.
         phase: AutogradPhase,
         /// Current device.
         device: Device,
+    },
+    /// A loop of the job, seen without marks, has gone around once.
+    LoopTurn {
+        /// What turned.
+        kind: LoopKind,
+        /// Current device.
+        device: Device,
+        /// Which optimizer, profiler or module of the process, counted from one.
+        loop_id: u64,
+    },
+    /// The thread calls a module.
+    ModuleBegin {
+        /// Its path in the model, such as `blocks.3.mlp`, or its class.
+        name: StringId,
+    },
+    /// That call has ended.
+    ModuleEnd {
+        /// The same name.
+        name: StringId,
     },
     /// A user or an out-of-memory handler asked for the framework's counters.
     Snapshot {
@@ -616,6 +653,7 @@ impl Fact<'_> {
             | Fact::System { device, .. }
             | Fact::Step { device, .. }
             | Fact::Autograd { device, .. }
+            | Fact::LoopTurn { device, .. }
             | Fact::Snapshot { device, .. }
             | Fact::CardSample { device, .. } => Some(*device),
             _ => None,

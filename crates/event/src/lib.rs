@@ -17,8 +17,8 @@ pub use block::{AddressSpace, AllocationInterface, BlockProperties, MemoryType, 
 pub use device::Device;
 pub use device_map::DeviceMap;
 pub use fact::{
-    AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LossReason, ProcessInfoKey, PythonCallPhase, PythonFrame,
-    RecordingState, Severity, SnapshotNumbers, SystemEvent,
+    AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LoopKind, LossReason, ProcessInfoKey, PythonCallPhase,
+    PythonFrame, RecordingState, Severity, SnapshotNumbers, SystemEvent,
 };
 pub use module_names::driver_module_name;
 pub use ranges::ByteRange;

@@ -256,7 +256,7 @@ pub fn finish_opened(
     })?;
     let directory = &Directory::open(directory).map(Arc::new).map_err(|error| FinishError::write(directory, &error))?;
     let mut settings = options.timeline.clone();
-    if !settings.steps.is_empty() && settings.step_source.is_none() {
+    if settings.step_source.is_none() {
         settings.step_source = detect_step_source(trace);
     }
     let mut notes = Vec::new();

@@ -146,6 +146,7 @@ pub fn has_row(event: &TimelineEvent) -> bool {
     !matches!(
         event.kind,
         EventKind::Autograd { .. }
+            | EventKind::Module { .. }
             | EventKind::Label(_)
             | EventKind::CardSample { .. }
             | EventKind::Watch(_)
@@ -354,6 +355,7 @@ fn event_and_type(kind: &EventKind) -> (&'static str, &'static str) {
         EventKind::AliveAtFailure { list: FailureList::Largest, .. } => ("OOM_DETAIL", "OOM_TOP_ALLOC"),
         EventKind::FreeFailed { .. } => ("SYSTEM", "FREE_FAILED"),
         EventKind::Autograd { .. }
+        | EventKind::Module { .. }
         | EventKind::Label(_)
         | EventKind::CardSample { .. }
         | EventKind::Watch(_)

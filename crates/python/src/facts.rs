@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use msmemscope_control::{Region, SnapshotFact};
-use msmemscope_event::{AutogradPhase, Device, PythonCallPhase, Severity};
+use msmemscope_event::{AutogradPhase, Device, LoopKind, PythonCallPhase, Severity};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -97,13 +97,30 @@ fn unseen_pools(text: &str) {
     }
 }
 
-/// A pass of automatic differentiation began.
+/// A phase of training started: 0 forward, 1 backward, 2 an optimizer's step, 3 none of them.
 #[pyfunction]
-fn autograd(is_backward: bool) {
+fn autograd(phase: u64) {
     if let Some(table) = table() {
-        let phase = if is_backward { AutogradPhase::Backward } else { AutogradPhase::Forward };
         // SAFETY: no preconditions.
-        unsafe { (table.autograd)(phase as u32, (table.current_device)()) };
+        unsafe { (table.autograd)(AutogradPhase::from_code(phase) as u32, (table.current_device)()) };
+    }
+}
+
+/// A loop of the job went around: 0 the step of a profiler, 1 of an optimizer, 2 a call of a module, and which one.
+#[pyfunction]
+fn loop_turn(kind: u64, loop_id: u64) {
+    if let Some(table) = table() {
+        // SAFETY: no preconditions.
+        unsafe { (table.loop_turn)(LoopKind::from_code(kind) as u32, loop_id) };
+    }
+}
+
+/// The thread calls a module, or returns from it.
+#[pyfunction]
+fn module_call(begins: bool, name: u32) {
+    if let Some(table) = table() {
+        // SAFETY: no preconditions.
+        unsafe { (table.module)(u32::from(begins), name) };
     }
 }
 
@@ -174,6 +191,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(unseen_pools, module)?)?;
     module.add_function(wrap_pyfunction!(autograd, module)?)?;
+    module.add_function(wrap_pyfunction!(loop_turn, module)?)?;
+    module.add_function(wrap_pyfunction!(module_call, module)?)?;
     module.add_function(wrap_pyfunction!(snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(region_begin, module)?)?;
     module.add_function(wrap_pyfunction!(region_end, module)?)?;

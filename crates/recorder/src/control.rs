@@ -9,8 +9,8 @@ use msmemscope_control::{
     WatchFact,
 };
 use msmemscope_event::{
-    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Fact, Framework, LossReason,
-    MemoryType, PageType, Pool, PythonCallPhase, RecordingState, Severity, SnapshotNumbers, StringId,
+    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Fact, Framework, LoopKind,
+    LossReason, MemoryType, PageType, Pool, PythonCallPhase, RecordingState, Severity, SnapshotNumbers, StringId,
 };
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 
@@ -60,6 +60,8 @@ static TABLE: ControlTable = ControlTable {
     relay_mark,
     relay_range_start,
     relay_range_end,
+    loop_turn,
+    module,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -230,6 +232,16 @@ unsafe extern "C" fn access(fact: *const AccessFact) {
 unsafe extern "C" fn autograd(phase: u32, device: u32) {
     let phase = AutogradPhase::from_code(u64::from(phase));
     record_if_on(&Fact::Autograd { phase, device: Device::from_code(device) });
+}
+
+unsafe extern "C" fn loop_turn(kind: u32, loop_id: u64) {
+    let kind = LoopKind::from_code(u64::from(kind));
+    record_if_on(&Fact::LoopTurn { kind, device: acl::current_device(), loop_id });
+}
+
+unsafe extern "C" fn module(begins: u32, name: u32) {
+    let name = StringId(name);
+    record_if_on(&if begins != 0 { Fact::ModuleBegin { name } } else { Fact::ModuleEnd { name } });
 }
 
 fn guest_properties(pool: u32, device: u32) -> BlockProperties {

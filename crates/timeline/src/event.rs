@@ -178,10 +178,17 @@ pub enum EventKind {
         /// Its number.
         number: u64,
     },
-    /// A pass of automatic differentiation begins.
+    /// A phase of training starts.
     Autograd {
         /// Which.
         phase: AutogradPhase,
+    },
+    /// The thread calls a module, or returns from it.
+    Module {
+        /// Whether it calls.
+        begins: bool,
+        /// The module's path in the model.
+        name: StringId,
     },
     /// Counters of a framework.
     Snapshot {

@@ -234,6 +234,11 @@ impl<'s> Timeline<'s> {
                 let step = self.steps.step_ended(device, number);
                 return self.emit_in_step(time, origin, device, step, EventKind::StepEnd { number }, sink);
             }
+            Fact::LoopTurn { kind, device, loop_id } => {
+                let Some(number) = self.steps.loop_turned(kind, loop_id) else { return };
+                let device = self.device_map.physical(device);
+                return self.emit_in_step(time, origin, device, number, EventKind::StepEnd { number }, sink);
+            }
             Fact::System { event, result, .. } => match event {
                 SystemEvent::AclInit => (Device::Unknown, EventKind::AclInit { result }),
                 SystemEvent::AclFinalize => (Device::Unknown, EventKind::AclFinalize { result }),
@@ -326,6 +331,8 @@ impl<'s> Timeline<'s> {
             }
             Fact::Mark { domain, device, message } => (device, EventKind::Mark { domain, message: text(message) }),
             Fact::Autograd { phase, device } => (device, EventKind::Autograd { phase }),
+            Fact::ModuleBegin { name } => (Device::Unknown, EventKind::Module { begins: true, name }),
+            Fact::ModuleEnd { name } => (Device::Unknown, EventKind::Module { begins: false, name }),
             Fact::Watch { name, operator, output_position, after, address, size_bytes, content_hash, detail } => {
                 let device = WatchDetail::from_text(detail).device;
                 let detail = detail.into();

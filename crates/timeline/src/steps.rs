@@ -5,8 +5,11 @@
 //! a range to the end of that very range; other ranges and `step start` ranges nested inside an open
 //! step of the same device never count. Steps are numbered over all devices of the process. API: the
 //! call ends step n and begins step n + 1.
+//!
+//! Where nobody marks steps they come from what the job shows by itself: a loop that goes around, such as the steps of
+//! an optimizer. Each turn ends a step, as a call of the API does.
 
-use msmemscope_event::{Device, Fact};
+use msmemscope_event::{Device, Fact, LoopKind};
 
 use crate::source::{FactSource, FactStream};
 
@@ -23,14 +26,64 @@ pub enum StepSource {
         /// Number of the step that ended first, which is the one in which the recording began.
         first_number: u64,
     },
+    /// A loop of the job, because nobody marked steps.
+    Loop {
+        /// What turns.
+        kind: LoopKind,
+        /// Which of its kind.
+        loop_id: u64,
+    },
 }
 
-/// Looks for the first fact about steps. Reads only as far as needed.
+impl StepSource {
+    /// Number of the step in which the recording began, if that is a step at all.
+    pub fn first_number(self) -> Option<u64> {
+        match self {
+            StepSource::Ranges => None,
+            StepSource::Api { first_number } => Some(first_number),
+            StepSource::Loop { .. } => Some(1),
+        }
+    }
+}
+
+/// How often a loop turned.
+#[derive(Clone, Copy, Debug)]
+struct LoopTurns {
+    kind: LoopKind,
+    loop_id: u64,
+    turns: u64,
+}
+
+/// A loop that turned this much more often than another one of its kind is a loop inside it, and something that
+/// turned more rarely yet is no loop at all.
+const INNER_TURNS_LIMIT: u64 = 32;
+
+/// Loops that are told apart; no job has nearly as many.
+const LOOPS_LIMIT: usize = 256;
+
+/// The loop whose turns are steps; `loops` in the order in which they were first seen.
+fn step_loop(loops: &[LoopTurns]) -> Option<StepSource> {
+    let of_kind = |kind: LoopKind, least_turns: u64| {
+        loops.iter().filter(move |turned| turned.kind == kind && turned.turns >= least_turns)
+    };
+    // With several optimizers a round ends with the one that steps least often, and of equals with the last.
+    let outer = |kind: LoopKind| {
+        let most = of_kind(kind, 2).map(|turned| turned.turns).max()?;
+        of_kind(kind, most.div_ceil(INNER_TURNS_LIMIT).max(2)).rev().min_by_key(|turned| turned.turns)
+    };
+    let chosen = outer(LoopKind::ProfilerStep)
+        .or_else(|| outer(LoopKind::OptimizerStep))
+        .or_else(|| of_kind(LoopKind::ModuleCall, 3).rev().max_by_key(|turned| turned.turns))?;
+    Some(StepSource::Loop { kind: chosen.kind, loop_id: chosen.loop_id })
+}
+
+/// Looks for the first fact about steps, and only where there is none, for a loop. Reads only as far as needed.
 pub fn detect_step_source<S: FactSource>(source: &S) -> Option<StepSource> {
     if !source.mentions_steps() {
         return None;
     }
     let mut facts = source.facts();
+    let mut loops: Vec<LoopTurns> = Vec::new();
     while let Some(record) = facts.next() {
         match record.fact {
             Fact::Step { number, .. } => return Some(StepSource::Api { first_number: number }),
@@ -39,10 +92,17 @@ pub fn detect_step_source<S: FactSource>(source: &S) -> Option<StepSource> {
             {
                 return Some(StepSource::Ranges);
             }
+            Fact::LoopTurn { kind, loop_id, .. } => {
+                match loops.iter().position(|turned| turned.kind == kind && turned.loop_id == loop_id) {
+                    Some(known) => loops[known].turns += 1,
+                    None if loops.len() < LOOPS_LIMIT => loops.push(LoopTurns { kind, loop_id, turns: 1 }),
+                    None => {}
+                }
+            }
             _ => {}
         }
     }
-    None
+    step_loop(&loops)
 }
 
 /// Ranges of a named domain belong to some library, not to the user's training loop.
@@ -77,10 +137,7 @@ pub(crate) struct StepTracker {
 
 impl StepTracker {
     pub(crate) fn new(known_source: Option<StepSource>) -> Self {
-        let current = match known_source {
-            Some(StepSource::Api { first_number }) => first_number,
-            _ => 0,
-        };
+        let current = known_source.and_then(StepSource::first_number).unwrap_or(0);
         Self { source: known_source, current, ..Self::default() }
     }
 
@@ -115,13 +172,24 @@ impl StepTracker {
     /// The API ended a step. Returns the step in which the call was made.
     pub(crate) fn step_ended(&mut self, device: Device, number: u64) -> u64 {
         let source = self.source.get_or_insert(StepSource::Api { first_number: number });
-        if *source == StepSource::Ranges {
+        if !matches!(source, StepSource::Api { .. }) {
             self.of_other_source += 1;
             return self.step_of(device);
         }
         self.ended += 1;
         self.current = number.saturating_add(1);
         number
+    }
+
+    /// A loop turned. Gives the step that ended by it, if its turns are steps.
+    pub(crate) fn loop_turned(&mut self, kind: LoopKind, loop_id: u64) -> Option<u64> {
+        if self.source != Some(StepSource::Loop { kind, loop_id }) {
+            return None;
+        }
+        let number = self.current;
+        self.ended += 1;
+        self.current += 1;
+        Some(number)
     }
 
     /// The step of an event on a device: the device's own, or the latest one of the process if the
@@ -206,6 +274,40 @@ mod tests {
         steps.step_ended(FIRST, 1);
         assert_eq!(steps.step_of(FIRST), 1);
         assert_eq!(steps.counts(), (1, 0, 1));
+    }
+
+    fn turns(kind: LoopKind, loop_id: u64, turns: u64) -> LoopTurns {
+        LoopTurns { kind, loop_id, turns }
+    }
+
+    #[test]
+    fn a_loop_gives_the_steps_that_nobody_marked() {
+        use LoopKind::{ModuleCall, OptimizerStep, ProfilerStep};
+        let chosen = |loops: &[LoopTurns]| match step_loop(loops) {
+            Some(StepSource::Loop { kind, loop_id }) => Some((kind, loop_id)),
+            _ => None,
+        };
+        assert_eq!(chosen(&[]), None);
+        assert_eq!(chosen(&[turns(OptimizerStep, 1, 1), turns(ModuleCall, 1, 2)]), None, "once is no loop");
+        assert_eq!(chosen(&[turns(ModuleCall, 1, 9), turns(OptimizerStep, 1, 3)]), Some((OptimizerStep, 1)));
+        assert_eq!(chosen(&[turns(OptimizerStep, 1, 9), turns(ProfilerStep, 1, 3)]), Some((ProfilerStep, 1)));
+        // Five steps of a discriminator per step of a generator, and as many of each.
+        assert_eq!(chosen(&[turns(OptimizerStep, 1, 50), turns(OptimizerStep, 2, 10)]), Some((OptimizerStep, 2)));
+        assert_eq!(chosen(&[turns(OptimizerStep, 1, 10), turns(OptimizerStep, 2, 10)]), Some((OptimizerStep, 2)));
+        // A warm-up is no loop around the training.
+        assert_eq!(chosen(&[turns(OptimizerStep, 1, 2), turns(OptimizerStep, 2, 1000)]), Some((OptimizerStep, 2)));
+        assert_eq!(chosen(&[turns(ModuleCall, 1, 3), turns(ModuleCall, 2, 40)]), Some((ModuleCall, 2)));
+    }
+
+    #[test]
+    fn only_turns_of_the_chosen_loop_end_steps() {
+        let source = StepSource::Loop { kind: LoopKind::OptimizerStep, loop_id: 2 };
+        let mut steps = StepTracker::new(Some(source));
+        assert_eq!(steps.step_of(FIRST), 1);
+        assert_eq!(steps.loop_turned(LoopKind::OptimizerStep, 1), None);
+        assert_eq!(steps.loop_turned(LoopKind::OptimizerStep, 2), Some(1));
+        assert_eq!((steps.step_of(FIRST), steps.latest(), steps.counts()), (2, 2, (1, 0, 0)));
+        assert_eq!(StepTracker::new(None).loop_turned(LoopKind::OptimizerStep, 2), None);
     }
 
     #[test]

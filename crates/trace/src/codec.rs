@@ -322,6 +322,9 @@ fact_table! {
     25 Recording { state as Code }
     26 Loss { reason as Code, count }
     27 PythonCall { phase as Code, code, name }
+    28 LoopTurn { kind as Code, device, loop_id }
+    29 ModuleBegin { name }
+    30 ModuleEnd { name }
     32 DefineString { id, text }
     33 DefineNativeStack { id, frames }
     34 DefinePythonStack { id, frames }

@@ -465,7 +465,9 @@ impl Trace {
                     }
                     match record.fact {
                         Fact::Loss { reason, count } => self.completeness.add_loss(reason, count),
-                        Fact::Step { .. } | Fact::RangeBegin { .. } => self.mentions_steps = true,
+                        Fact::Step { .. } | Fact::RangeBegin { .. } | Fact::LoopTurn { .. } => {
+                            self.mentions_steps = true;
+                        }
                         _ => {}
                     }
                 }
@@ -504,7 +506,7 @@ impl Trace {
         &self.definitions
     }
 
-    /// Whether any record begins a step or a range. If not, nobody marked steps.
+    /// Whether any record is about a step, a range or a loop. If not, there are no steps.
     pub fn mentions_steps(&self) -> bool {
         self.mentions_steps
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _host_tensors
-from . import autograd, optimizer, parameters, watching
+from . import autograd, loops, modules, optimizer, parameters, watching
 from . import launches as observer
 from .operators import operators
 
@@ -16,6 +16,9 @@ def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: b
     operators.follow(
         launches=launches and not is_observed, accesses=accesses, host=host, watching=watching.follow(watch)
     )
-    autograd.follow(launches or accesses or owners)
+    is_followed = launches or accesses or owners
+    autograd.follow(is_followed)
+    loops.follow(is_followed)
+    modules.follow(is_followed)
     optimizer.follow(owners)
     parameters.follow(owners)

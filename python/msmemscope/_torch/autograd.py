@@ -15,6 +15,7 @@ import torch.autograd.graph
 
 from .. import _internal
 from ..describe import open_labels
+from . import phases
 from .module_calls import Observation
 
 #: Under which name the labels travel.
@@ -44,7 +45,7 @@ def _module_called(module: Any, arguments: Any) -> None:
     """The first module called after a backward pass, or at all, begins the forward pass."""
     if not getattr(_phase, "is_forward", False) and torch.is_grad_enabled():
         _phase.is_forward = True
-        _internal.autograd(False)
+        _internal.autograd(phases.FORWARD)
 
 
 def _backward_functions() -> list[tuple[Any, str]]:
@@ -75,14 +76,15 @@ def _replace(owner: Any, name: str) -> None:
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         _phase.is_forward = False
-        _internal.autograd(True)
+        _internal.autograd(phases.BACKWARD)
         labels, inherited = open_labels(), _handed_on()
-        if not labels or not _hand_on(list(dict.fromkeys((*inherited, *labels)))):
-            return original(*args, **kwargs)
+        is_handed_on = bool(labels) and _hand_on(list(dict.fromkeys((*inherited, *labels))))
         try:
             return original(*args, **kwargs)
         finally:
-            _hand_on(inherited)
+            if is_handed_on:
+                _hand_on(inherited)
+            _internal.autograd(phases.OTHER)
 
     setattr(owner, name, backward)
     _replaced.append((owner, name, original, backward))

@@ -12,6 +12,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 Hook = Callable[[Any, Any], None]
+AfterHook = Callable[[Any, Any, Any], None]
 
 #: Whether a compiler only looks at the program. Compilers know the answer and leave out what depends on it.
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
@@ -26,35 +27,55 @@ _KINDS = (
     "_global_forward_hooks_with_kwargs",
 )
 _QUESTION = "_has_any_global_hook"
-_ours: list[Hook] = []
+_ours: list[Callable[..., None]] = []
 _original: list[Callable[[], Any]] = []
 
 
 def _has_hooks_of_others() -> bool:
     kinds = [getattr(torch_module, kind, {}) for kind in _KINDS]
-    return any(hook not in _ours for hooks in kinds for hook in list(hooks.values()))
+    # Some kinds are only flags of hooks of another kind.
+    return any(callable(hook) and hook not in _ours for hooks in kinds for hook in list(hooks.values()))
+
+
+def _register_after(hook: AfterHook) -> Any:
+    """A hook that is called also if the module fails, where PyTorch can do that."""
+    try:
+        return torch_module.register_module_forward_hook(hook, always_call=True)
+    except TypeError:
+        return torch_module.register_module_forward_hook(hook)
 
 
 class Observation:
-    """Calls a function before each call of a module, until it is removed."""
+    """Calls a function before each call of a module, and another one after it, until it is removed."""
 
-    def __init__(self, function: Hook) -> None:
+    def __init__(self, function: Hook, after: AfterHook | None = None) -> None:
         def hook(module: Any, arguments: Any) -> None:
             if not is_compiling():
                 function(module, arguments)
 
-        self._hook = hook
-        _ours.append(hook)
+        self._hooks: list[Callable[..., None]] = [hook]
+        if after is not None:
+
+            def after_hook(module: Any, arguments: Any, result: Any) -> None:
+                if not is_compiling():
+                    after(module, arguments, result)
+
+            self._hooks.append(after_hook)
+        _ours.extend(self._hooks)
         # Older releases of PyTorch do not ask.
         if not _original and hasattr(torch_module, _QUESTION):
             _original.append(getattr(torch_module, _QUESTION))
             setattr(torch_module, _QUESTION, _has_hooks_of_others)
-        self._handle = torch_module.register_module_forward_pre_hook(hook)
+        self._handles = [torch_module.register_module_forward_pre_hook(hook)]
+        if after is not None:
+            self._handles.append(_register_after(self._hooks[1]))
 
     def remove(self) -> None:
         """Call it no longer."""
-        self._handle.remove()
-        _ours.remove(self._hook)
+        for handle in self._handles:
+            handle.remove()
+        for hook in self._hooks:
+            _ours.remove(hook)
         if not _ours and _original:
             original = _original.pop()
             if getattr(torch_module, _QUESTION) is _has_hooks_of_others:

@@ -1,8 +1,8 @@
 //! One test per rule.
 
 use msmemscope_event::{
-    AccessKind, AllocationInterface, BlockProperties, Device, Fact, Framework, Pool, ProcessInfoKey, RecordingState,
-    SnapshotNumbers, StackId, StringId,
+    AccessKind, AllocationInterface, BlockProperties, Device, Fact, Framework, LoopKind, Pool, ProcessInfoKey,
+    RecordingState, SnapshotNumbers, StackId, StringId,
 };
 use msmemscope_timeline::{
     DeviceFilter, EventFilter, EventKind, EventKinds, StepSource, TimelineEvent, TimelineSettings, detect_step_source,
@@ -401,6 +401,23 @@ fn steps_of_the_api_count_from_the_first_call_back() {
     let steps: Vec<u64> = events.iter().map(|event| event.step).collect();
     assert_eq!(steps, [1, 1, 2, 2, 3, 3, 3]);
     assert_eq!((summary.steps, summary.steps_of_other_source), (2, 1));
+}
+
+#[test]
+fn turns_of_an_optimizer_are_steps_unless_somebody_marks_them() {
+    let turn = |loop_id| Fact::LoopTurn { kind: LoopKind::OptimizerStep, device: NPU, loop_id };
+    let mut facts = Facts::default();
+    facts.at(1, mark(NPU, b"a")).at(2, turn(1)).at(3, turn(2)).at(4, mark(NPU, b"b")).at(5, turn(1)).at(6, turn(2));
+    let source = detect_step_source(&facts);
+    assert_eq!(source, Some(StepSource::Loop { kind: LoopKind::OptimizerStep, loop_id: 2 }));
+    let settings = TimelineSettings { step_source: source, ..TimelineSettings::default() };
+    let (events, summary) = facts.run_with(&settings);
+    assert_eq!(events.iter().map(brief).collect::<Vec<_>>(), ["1 mark a", "3 step 1", "4 mark b", "6 step 2"]);
+    assert_eq!(events.iter().map(|event| event.step).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    assert_eq!((summary.steps, summary.latest_step), (2, 3));
+
+    facts.at(7, Fact::Step { device: NPU, number: 1 });
+    assert_eq!(detect_step_source(&facts), Some(StepSource::Api { first_number: 1 }), "a call of the API wins");
 }
 
 #[test]

@@ -127,6 +127,7 @@ pub fn brief(event: &TimelineEvent) -> String {
         EventKind::StartTrace { .. } => format!("{time} start"),
         EventKind::StopTrace => format!("{time} stop"),
         EventKind::Mark { message, .. } => format!("{time} mark {message}"),
+        EventKind::StepEnd { number } => format!("{time} step {number}"),
         EventKind::RangeBegin { message, .. } => format!("{time} begin {message}"),
         EventKind::RangeEnd { range_id, .. } => format!("{time} end {range_id}"),
         other => format!("{time} {other:?}"),

@@ -130,6 +130,13 @@ fn any_activity_fact() -> impl Strategy<Value = Fact<'static>> {
         }),
         (any_device(), any::<u64>()).prop_map(|(device, number)| Fact::Step { device, number }),
         (any_code(), any_device()).prop_map(|(phase, device)| Fact::Autograd { phase, device }),
+        (any_code(), any_device(), any::<u64>()).prop_map(|(kind, device, loop_id)| Fact::LoopTurn {
+            kind,
+            device,
+            loop_id
+        }),
+        any_string_id().prop_map(|name| Fact::ModuleBegin { name }),
+        any_string_id().prop_map(|name| Fact::ModuleEnd { name }),
         (any_device(), any_string_id(), any_numbers()).prop_map(|(device, name, numbers)| Fact::Snapshot {
             device,
             name,
