@@ -1,7 +1,7 @@
 //! From events to findings people can act on. One module per question, all fed by one pass.
 //!
 //! * [`situation`]: what holds at the current event; kept once for all questions.
-//! * [`leaks`], [`marks`], [`fluctuation`], [`decompose`], [`inefficient`], [`out_of_memory`],
+//! * [`leaks`], [`marks`], [`moment`], [`fluctuation`], [`decompose`], [`inefficient`], [`out_of_memory`],
 //!   [`fragmentation`]: one question each, as consumers of events whose memory is bounded by live
 //!   blocks, and a plain result.
 //! * [`pass`]: several of them in one pass over a recording.
@@ -25,6 +25,7 @@ pub mod inefficient;
 pub mod installation;
 pub mod leaks;
 pub mod marks;
+pub mod moment;
 pub mod names;
 pub mod notes;
 pub mod out_of_memory;

@@ -14,6 +14,7 @@ use crate::fragmentation::{Fragmentation, FragmentationReport};
 use crate::inefficient::{Inefficient, InefficientReport, InefficientSettings};
 use crate::leaks::{LeakReport, Leaks};
 use crate::marks::{MarkLeakReport, MarkLeaks, MarkSettings};
+use crate::moment::{Moment, MomentReport, Moments};
 use crate::names::{Names, RecordingNames};
 use crate::notes::Notes;
 use crate::out_of_memory::{OutOfMemory, OutOfMemoryReport};
@@ -43,6 +44,8 @@ pub struct Questions {
     pub owners_of_all: bool,
     /// Watched blocks.
     pub watch: bool,
+    /// What holds memory at these moments, by line of code.
+    pub moments: Vec<Moment>,
 }
 
 /// What to say about owners.
@@ -65,6 +68,7 @@ impl Questions {
             fragmentation: true,
             owners_of_all: false,
             watch: true,
+            moments: vec![Moment::Peak],
         }
     }
 }
@@ -79,6 +83,9 @@ pub struct Answers {
     pub summary: Summary,
     /// Pools that the recording knows nothing of.
     pub unseen_pools: Vec<UnseenPool>,
+    /// What held memory at the peak and at other moments, by line of code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moments: Option<MomentReport>,
     /// Leaks over steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaks: Option<LeakReport>,
@@ -124,6 +131,7 @@ pub struct Pass<'a> {
     fragmentation: Option<Fragmentation>,
     owners_of_all: Option<OwnersOfAll>,
     watch: Option<Watches>,
+    moments: Option<Moments>,
 }
 
 impl<'a> Pass<'a> {
@@ -151,6 +159,7 @@ impl<'a> Pass<'a> {
             fragmentation: questions.fragmentation.then(Fragmentation::default),
             owners_of_all: questions.owners_of_all.then(OwnersOfAll::default),
             watch: None,
+            moments: (!questions.moments.is_empty()).then(|| Moments::new(questions.moments.clone())),
         }
     }
 
@@ -177,6 +186,9 @@ impl<'a> Pass<'a> {
         if let Some(fragmentation) = &mut self.fragmentation {
             fragmentation.block(change, &self.situation);
         }
+        if let Some(moments) = &mut self.moments {
+            moments.block(change, &self.situation);
+        }
         if let (Some(watch), BlockChange::Ends(live, _)) = (&mut self.watch, change) {
             watch.ended(live, event.timestamp_ns);
         }
@@ -194,6 +206,9 @@ impl<'a> Pass<'a> {
         }
         if let Some(fragmentation) = &mut self.fragmentation {
             fragmentation.step(change, &self.situation);
+        }
+        if let Some(moments) = &mut self.moments {
+            moments.step(change, &self.situation);
         }
     }
 
@@ -241,6 +256,7 @@ impl<'a> Pass<'a> {
         Answers {
             process_id: summary.process_id,
             unseen_pools: Vec::new(),
+            moments: self.moments.map(|moments| moments.finish(situation, names)),
             leaks,
             fluctuation: self.fluctuation.map(Fluctuation::finish),
             marks: self.marks.map(|marks| marks.finish(situation, names)),

@@ -78,6 +78,9 @@ pub fn render(answers: &Answers, all: bool, style: text::Style) -> String {
     if let Some(report) = &answers.marks {
         parts.push(text::marks(report));
     }
+    if let Some(report) = &answers.moments {
+        parts.push(text::moments(report));
+    }
     if let Some(report) = &answers.owners {
         parts.push(text::owners(report));
     }

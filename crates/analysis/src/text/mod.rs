@@ -3,12 +3,14 @@
 mod compare;
 mod findings;
 mod leaks;
+mod moments;
 mod table;
 mod watch;
 
 pub use compare::comparison;
 pub use findings::{fragmentation, inefficient, out_of_memory, owners};
 pub use leaks::{fluctuation, leaks, marks};
+pub use moments::moments;
 pub use table::{Align, Table};
 pub use watch::watch;
 

@@ -336,6 +336,7 @@ impl<'a> Builder<'a> {
                 let code = match phase {
                     AutogradPhase::Forward => EventCode::Forward,
                     AutogradPhase::Backward => EventCode::Backward,
+                    AutogradPhase::Optimizer | AutogradPhase::Other => return,
                 };
                 self.push(code, event, NOTHING, 0);
             }
