@@ -125,11 +125,11 @@ pub fn finish_directories(
     let mut all_readable = true;
     for directory in directories {
         let directory = Path::new(directory);
-        let (found, of_others): (Vec<_>, Vec<_>) = recordings_named(directory, terminal.program_name())?
-            .into_iter()
-            .partition(|recording| recording.is_ours_to_finish());
+        let found = recordings_named(directory, terminal.program_name())?;
+        let (ours, of_others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|recording| recording.is_ours_to_finish());
         tell_left_out(directory, &of_others, terminal);
-        recordings.extend(found);
+        recordings.extend(ours);
         for (path, error) in unreadable_in(directory) {
             terminal.error(format!("{}: {error}", quoted_path(&path)));
             all_readable = false;

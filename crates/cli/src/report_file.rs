@@ -4,9 +4,11 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use msmemscope_event::visible_keeping;
 use msmemscope_output::directory::Directory;
 use msmemscope_output::files::PendingFile;
 
+use crate::LAYOUT;
 use crate::summary::{ProcessReport, render_process};
 
 /// Name inside the directory of a process.
@@ -18,7 +20,7 @@ pub fn write(process: &mut ProcessReport) {
     if !process.classic_findings.is_empty() && process.findings.trim() != process.classic_findings {
         text.push_str(&format!("\nIn the words of earlier versions:\n\n{}\n", process.classic_findings));
     }
-    if let Err(error) = replace(&process.directory, text.as_bytes()) {
+    if let Err(error) = replace(&process.directory, visible_keeping(&text, &LAYOUT).as_bytes()) {
         process.notes.push(format!("cannot write {REPORT_NAME}: {error}"));
     }
 }

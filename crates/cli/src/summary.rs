@@ -97,8 +97,9 @@ pub fn render_process(report: &ProcessReport) -> String {
     let _ = writeln!(text, "Results in {}", quoted_path(&report.directory));
     for file in &report.files {
         let shown = file.path.strip_prefix(&report.directory).unwrap_or(&file.path);
-        let shown = visible(&shown.to_string_lossy()).into_owned();
-        let _ = writeln!(text, "  {shown} ({}, {})", counted(file.rows, "row"), bytes(file.size_bytes));
+        let shown = shown.to_string_lossy();
+        let (rows, size) = (counted(file.rows, "row"), bytes(file.size_bytes));
+        let _ = writeln!(text, "  {} ({rows}, {size})", visible(&shown));
     }
     if !report.findings.is_empty() {
         let _ = write!(text, "\n{}", report.findings);

@@ -65,11 +65,13 @@ fn what_is_no_recording_is_named() {
     let damaged = bench.path("damaged");
     std::fs::create_dir(&damaged).expect("directory");
     std::fs::write(damaged.join("recording.trace"), [7; 9000]).expect("trace");
+    let empty = bench.path("empty");
+    std::fs::create_dir(&empty).expect("directory");
     let file = bench.path("memscope_dump.csv");
     std::fs::write(&file, "ID\n").expect("file");
     let cases = [
         (bench.path("missing"), "No such file or directory"),
-        (bench.home.path().to_owned(), "no recording in this directory"),
+        (empty, "no recording in this directory"),
         (damaged, "not a msmemscope trace"),
         (file, "this is a file; name the directory of a recording, or use 'msmemscope analyze'"),
     ];
