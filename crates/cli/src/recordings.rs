@@ -1,12 +1,12 @@
 //! Finds recordings on disk and tells whether their process still runs.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use msmemscope_output::is_finished;
 use msmemscope_trace::reader::TraceIdentity;
-use msmemscope_trace::{TRACE_FILE_NAME, Trace, TraceError};
+use msmemscope_trace::{TRACE_FILE_NAME, Trace, TraceError, open_regular_file};
 
 use crate::shell::quoted_path;
 
@@ -118,8 +118,8 @@ pub fn recordings_in(directory: &Path) -> io::Result<Vec<RecordingDirectory>> {
     Ok(found)
 }
 
-/// Recordings in a directory whose header cannot be read, and why. One that ends inside its header is of a process that
-/// was killed while it made the file: nothing was recorded there. What others left here is their business.
+/// Recordings in a directory whose header cannot be read, and why. Those of processes that were killed while they made
+/// the file are left out: nothing was recorded there. What others left here is their business.
 pub fn unreadable_in(directory: &Path) -> Vec<(PathBuf, TraceError)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let own = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_own(path) && !path.is_symlink());
@@ -127,11 +127,18 @@ pub fn unreadable_in(directory: &Path) -> Vec<(PathBuf, TraceError)> {
     let mut found: Vec<_> = candidates
         .filter_map(|path| match RecordingDirectory::open(&path) {
             Ok(_) | Err(TraceError::Io(_) | TraceError::HeaderCut { .. }) => None,
-            Err(error) => Some((path, error)),
+            Err(error) => (!was_never_made(&path)).then_some((path, error)),
         })
         .collect();
     found.sort_by(|first, second| first.0.cmp(&second.0));
     found
+}
+
+/// Whether a process was killed before it had made its trace: the first bytes are written last.
+fn was_never_made(directory: &Path) -> bool {
+    let mut first_bytes = [0; 8];
+    let read = open_regular_file(&directory.join(TRACE_FILE_NAME)).and_then(|mut file| file.read(&mut first_bytes));
+    read.is_ok() && first_bytes == [0; 8]
 }
 
 /// The recordings in a directory that the user named; an error says why there are none.
@@ -166,6 +173,18 @@ pub fn recordings_of_run(output: &Path, run_id: u64) -> Vec<RecordingDirectory> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trace_that_was_never_made_is_not_called_unreadable() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let zeros = [0; 8192];
+        for (name, content) in [("empty", &b""[..]), ("zeros", &zeros[..]), ("overwritten", &[b'x'; 8192][..])] {
+            std::fs::create_dir(home.path().join(name)).expect("directory");
+            std::fs::write(home.path().join(name).join(TRACE_FILE_NAME), content).expect("file");
+        }
+        let found: Vec<_> = unreadable_in(home.path()).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(found, [home.path().join("overwritten")]);
+    }
 
     #[test]
     fn a_mapping_is_known_by_its_path_or_its_number() {
