@@ -18,7 +18,7 @@ def test_a_step_of_the_optimizer_ends_a_step_and_finds_the_leak(tmp_path):
     answers = found.analyze()
     (group,) = [group for group in answers["leaks"]["leaks"] if group["pool"] == "PTA"]
     assert f"unmarked.py:{line_of('# the leak')}" in group["site"]["line"]
-    steps = [row for row in found.rows() if row["Event"] == "STEP"]
+    steps = [row for row in found.rows() if row["Event Type"] == "STEP"]
     assert len(steps) == 8, "the files say so, too"
 
 
