@@ -416,7 +416,7 @@ impl Inefficient {
                 if self.blocks.len() <= slot {
                     self.blocks.resize(slot + 1, UseState::default());
                 }
-                // Nobody knows the begin of a block that was there before.
+                // Nobody knows when a block began that was there before.
                 let born = if block.shadow { 0 } else { operator };
                 self.blocks[slot] = UseState { born, ..UseState::default() };
             }

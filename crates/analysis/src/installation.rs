@@ -193,15 +193,15 @@ mod tests {
     fn words_in_the_path_of_a_program_hide_nothing() {
         let installation = Installation::default();
         for directory in [
-            "/home/me/msmemscope",
-            "/home/me/standin",
+            "/users/me/msmemscope",
+            "/users/me/standin",
             "/data/libtorch-experiments",
             "/data/libruntime",
             "/data/libc10",
-            "/home/me/lib/python",
-            "/home/me/lib/python-jobs/train",
-            "/home/me/site-packages-study",
-            "/home/lib/python3x/jobs",
+            "/users/me/lib/python",
+            "/users/me/lib/python-jobs/train",
+            "/users/me/site-packages-study",
+            "/users/lib/python3x/jobs",
         ] {
             assert_eq!(installation.of_python(&format!("{directory}/train.py")), Origin::Program, "{directory}");
             let module = format!("{directory}/train");
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn installed_files_are_known_by_their_place() {
-        let installation = Installation { own_package: Some("/work/msmemscope/".into()), ..Installation::default() };
+        let installation = Installation { own_package: Some("/opt/msmemscope/".into()), ..Installation::default() };
         for (file, origin) in [
             ("/usr/lib/python3.11/threading.py", Origin::System),
             ("/opt/conda/lib/python3.13t/runpy.py", Origin::System),
@@ -223,8 +223,8 @@ mod tests {
             ("/usr/lib/python3/dist-packages/torch_npu/npu.py", Origin::Framework),
             ("/venv/lib/python3.11/site-packages/torchvision/models.py", Origin::Package),
             ("/venv/lib/python3.11/site-packages/msmemscope/_session.py", Origin::Own),
-            ("/work/msmemscope/_torch/operators.py", Origin::Own),
-            ("/work/train.py", Origin::Program),
+            ("/opt/msmemscope/_torch/operators.py", Origin::Own),
+            ("/data/train.py", Origin::Program),
         ] {
             assert_eq!(installation.of_python(file), origin, "{file}");
         }

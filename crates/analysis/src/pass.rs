@@ -36,7 +36,7 @@ pub struct Questions {
     pub owners: Option<OwnerQuestion>,
     /// Inefficient use.
     pub inefficient: Option<InefficientSettings>,
-    /// Out-of-memory failures, with so many blocks listed.
+    /// Out-of-memory failures, with this many blocks listed.
     pub out_of_memory: Option<usize>,
     /// Fragmentation of pools.
     pub fragmentation: bool,
@@ -135,7 +135,7 @@ pub struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// A pass at its begin.
+    /// A pass before its first event.
     pub fn new(
         questions: &Questions,
         mut situation: Situation,

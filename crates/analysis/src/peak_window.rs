@@ -30,7 +30,7 @@ pub(crate) struct PeakWindow {
 }
 
 impl PeakWindow {
-    /// The pool uses so many bytes as of this operator.
+    /// The pool uses this many bytes as of this operator.
     #[inline]
     pub(crate) fn used(&mut self, operator: u64, used_bytes: u64) {
         let most_used_bytes = used_bytes.max(self.used_bytes);

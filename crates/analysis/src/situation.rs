@@ -84,7 +84,7 @@ pub struct StepChange {
     pub device: Device,
     /// Number of the step.
     pub number: u64,
-    /// True at its begin.
+    /// True when it starts.
     pub begins: bool,
 }
 
@@ -144,7 +144,7 @@ impl Situation {
         self.births
     }
 
-    /// What holds at the begin of a recording.
+    /// What holds at the start of a recording.
     pub fn of(recording: &Recording) -> Self {
         let owners = match recording {
             Recording::Trace { .. } => OwnerFollower::default(),

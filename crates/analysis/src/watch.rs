@@ -32,7 +32,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Some bytes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Span {
-    /// First byte, seen from the begin of the block.
+    /// First byte, seen from the start of the block.
     pub start: u64,
     /// First byte behind it.
     pub end: u64,
