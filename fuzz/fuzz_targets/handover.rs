@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use msmemscope_config::Recording;
+use msmemscope_settings::Recording;
 
 fuzz_target!(|value: &str| {
     if let Ok(recording) = Recording::from_environment(value) {

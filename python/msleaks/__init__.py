@@ -20,6 +20,6 @@ from msmemscope import __all__, __version__, _internal, _messages  # noqa: F401
 _internal.use_older_names()
 _messages.use_older_name()
 
-for _name in ("analyzer", "describe", "exceptions", "hijacker"):
+for _name in ("analyzer", "describe", "exceptions", "fleet", "hijacker"):
     sys.modules[f"msleaks.{_name}"] = getattr(msmemscope, _name)
 del _name

@@ -21,7 +21,9 @@ from . import _recorder
 
 _recorder.attach()
 
-from . import analyzer, describe, exceptions, hijacker  # noqa: E402 - the recorder comes first
+from . import _notebook, analyzer, describe, exceptions, fleet, hijacker  # noqa: E402 - the recorder comes first
+from . import _requests as _requests  # noqa: E402 - the recorder asks for it by name
+from ._holders import record_holders  # noqa: E402
 from ._internal import VERSION as __version__  # noqa: E402, N811
 from ._record_function import RecordFunction  # noqa: E402
 from ._sanitizer import enable_npu_sanitizer  # noqa: E402
@@ -29,7 +31,16 @@ from ._session import config, recording, recording_directory, start, step, stop 
 from ._snapshot import TakeSnapshot, take_snapshot  # noqa: E402
 from ._tracer import tracer  # noqa: E402
 from ._watcher import watcher  # noqa: E402
-from .analyzer import analyze, check_inefficient, check_leaks, get_analyzer_config, list_analyzers  # noqa: E402
+from .analyzer import (  # noqa: E402
+    analyze,
+    check_inefficient,
+    check_leaks,
+    get_analyzer_config,
+    list_analyzers,
+    list_questions,
+    memory_at,
+    memory_grown,
+)
 from .hijacker import cleanup_framework_hooks, init_framework_hooks  # noqa: E402
 
 __all__ = [
@@ -45,10 +56,15 @@ __all__ = [
     "describe",
     "enable_npu_sanitizer",
     "exceptions",
+    "fleet",
     "get_analyzer_config",
     "hijacker",
     "init_framework_hooks",
     "list_analyzers",
+    "list_questions",
+    "memory_at",
+    "memory_grown",
+    "record_holders",
     "recording",
     "recording_directory",
     "start",
@@ -58,3 +74,11 @@ __all__ = [
     "tracer",
     "watcher",
 ]
+
+
+def load_ipython_extension(ipython: object) -> None:
+    """For ``%load_ext msmemscope``; importing the package in a notebook does the same."""
+    _notebook.register()
+
+
+_notebook.register()

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from . import _messages
+
 _callbacks: dict[str, list[Callable[[], None]]] = {}
 _lock = threading.RLock()
 _searching = threading.local()
@@ -56,7 +58,10 @@ def _imported(name: str) -> None:
         if not _callbacks and _finder in sys.meta_path:
             sys.meta_path.remove(_finder)
     for callback in callbacks:
-        callback()
+        try:
+            callback()
+        except Exception as error:  # noqa: BLE001 - the module is the job's: it is imported whatever we cannot do
+            _messages.warning(f"{name} is not followed: {type(error).__name__}: {error}")
 
 
 _finder = _Finder()

@@ -50,6 +50,12 @@ def information(text: str) -> None:
     _say(_INFORMATION, text)
 
 
+def finding(text: str) -> None:
+    """What was found while the job runs, at any log level."""
+    _internal.message(_ERROR, text)
+    tell(f"[{tool_name()}] {text}")
+
+
 def warning(text: str) -> None:
     """Something is missing or suspicious."""
     _say(_WARNING, text)

@@ -21,15 +21,34 @@ _Native = Callable[..., Any]
 _ranges = threading.local()
 #: Whether torch_npu sent what it was given last.
 _sends = False
+#: Who wants to know of marks, by how these begin.
+_observers: dict[str, Callable[[str], None]] = {}
+
+
+def observe_marks(prefix: str, observer: Callable[[str], None]) -> None:
+    """Call ``observer`` with every mark that begins like this, after it was made."""
+    _observers[prefix] = observer
+
+
+def _tell_observers(message: str) -> None:
+    for prefix, observer in _observers.items():
+        if message.startswith(prefix):
+            observer(message)
 
 
 def follow() -> None:
     """See the marks and ranges of torch_npu, once it is imported."""
-    native = getattr(getattr(sys.modules.get("torch_npu"), "_C", None), "_mstx", None)
+    native = getattr(sys.modules.get("torch_npu"), "_C", None)
+    # Releases before 2.5 have their mark apart from the rest.
+    _replace(native, "_mark", _mark)
     for name, relay in _RELAYS.items():
-        original = getattr(native, name, None)
-        if original is not None and not hasattr(original, "__wrapped__"):
-            setattr(native, name, functools.wraps(original)(relay(original)))
+        _replace(getattr(native, "_mstx", None), name, relay)
+
+
+def _replace(owner: Any, name: str, relay: Callable[[_Native], _Native]) -> None:
+    original = getattr(owner, name, None)
+    if original is not None and not hasattr(original, "__wrapped__"):
+        setattr(owner, name, functools.wraps(original)(relay(original)))
 
 
 def _domain(arguments: tuple[Any, ...]) -> str:
@@ -45,6 +64,7 @@ def _mark_on_host(original: _Native) -> _Native:
         _sends = _internal.message_count() != before
         if not _sends:
             _internal.relay_mark(_domain((message, *rest)), message)
+        _tell_observers(message)
         return result
 
     return mark
@@ -55,7 +75,9 @@ def _mark(original: _Native) -> _Native:
         """Marks in a stream are sent later, by another thread: whether they are is known from what came before."""
         if not _sends:
             _internal.relay_mark(_domain((message, *rest)), message)
-        return original(message, *rest)
+        result = original(message, *rest)
+        _tell_observers(message)
+        return result
 
     return mark
 

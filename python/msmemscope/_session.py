@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
-from . import _collectors, _internal, _messages, _paths, _recorder
+from . import _collectors, _internal, _messages, _notebook, _paths, _recorder
+from ._holders.schedule import STEP, looks
 from ._stepwise import Function, decorate
 from ._texts import is_encodable
 from ._watcher import watcher
@@ -25,7 +26,7 @@ def config(*args: Any, **settings: str | Sequence[str]) -> None:
     """Set what :func:`start` records.
 
     Keys are those of the command line, in either spelling: ``device``, ``level``, ``events``,
-    ``call_stack``, ``analysis``, ``watch``, ``steps``, ``output`` (or ``output_path``), ``data_format``
+    ``call_stack``, ``analysis``, ``holders``, ``watch``, ``steps``, ``output`` (or ``output_path``), ``data_format``
     (or ``format``), ``max_trace_size`` and ``log_level``. Every value is a string, written as on the
     command line, or a list of strings where that has commas; an empty one turns off what can be. Keys
     that a call does not name go back to what the command line said, or to their defaults if the program
@@ -82,6 +83,7 @@ def start() -> None:
     _forgotten.started = True
     if _internal.state() == _internal.ON:
         return
+    _internal.note_guest(False)
     _internal.set_state(_internal.ON)
     _collectors.synchronise()
     _messages.information("Start tracing.")
@@ -100,6 +102,8 @@ def stop(*, finish: bool = True) -> None:
         _forgotten.tell()
         return
     watcher.record_coverage()
+    if finish:
+        looks.ended()
     _internal.set_state(_internal.SHADOW)
     _collectors.synchronise()
     _recorder.patch()
@@ -116,7 +120,9 @@ def step() -> None:
     >>> import msmemscope
     >>> msmemscope.step()
     """
-    if not _internal.step():
+    if _internal.step():
+        looks.turned(STEP)
+    else:
         _forgotten.stepped = True
     _recorder.withdraw_if_found()
 
@@ -140,6 +146,13 @@ class _Forgotten:
 
 
 _forgotten = _Forgotten()
+
+
+def note_started_from_outside() -> None:
+    """Somebody else has started recording, so nobody has forgotten to."""
+    _forgotten.started = True
+
+
 atexit.register(_forgotten.tell_at_exit)
 
 
@@ -168,6 +181,7 @@ class _Scopes:
             self._open -= 1
             ends = self._open == 0 and self._has_started and _internal.state() == _internal.ON
             if ends:
+                looks.ended()
                 stop(finish=False)
         if ends:
             finish_files()
@@ -249,6 +263,8 @@ def finish_files(*, is_told: bool = False) -> None:
             f"the files of {directory} could not be written, the recording is kept: {text}\n"
             f"when the cause is removed: {later}"
         )
+    elif _notebook.shell() is not None:
+        _messages.tell(f"[{_messages.tool_name()}] {_notebook.short_line(text, Path(directory))}")
     elif is_told or _is_interactive():
         _messages.tell(text)  # else the same is told at the end of the program
 

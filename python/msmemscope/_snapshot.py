@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Union
 
 from . import _internal, _messages, _recorder
+from ._holders.frames import calling_line
+from ._holders.schedule import looks
 from ._stepwise import Function, decorate
 from ._texts import LONGEST_BYTES, checked_text
 from .exceptions import FrameworkError
@@ -235,14 +237,38 @@ def observe_out_of_memory() -> None:
     attach = getattr(getattr(torch_npu, "_C", None), "_npu_attach_out_of_memory_observer", None)
     if not _is_observing and attach is not None:
         attach(_out_of_memory)
+        _internal.failures_are_told()
         _is_observing = True
 
 
-def _out_of_memory(device: int, *_: Any) -> None:
+def _out_of_memory(device: int, requested: int = 0, total: int = 0, free: int = 0, *_: Any) -> None:
+    """PyTorch gives up: what it could give back it has given back, and the job gets an exception."""
     if _internal.state() != _internal.ON:
         return
     try:
+        _messages.finding(_failure(device, requested, total, free))
         take_snapshot(device, OOM_NAME)
+        looks.failed()
         _internal.call_soon(lambda: take_snapshot(device, f"{OOM_NAME} After"))
     except Exception as error:  # noqa: BLE001 - the job has trouble enough
         _messages.warn_once(f"no snapshot of the out of memory: {error}")
+
+
+def _failure(device: int, requested: int, total: int, free: int) -> str:
+    asked = f"asked for {_size(requested)}" if requested else "asked for memory"
+    line = calling_line()
+    if total and free >= requested > 0:
+        # PyTorch tells the job's own limit instead of the card's size where there is one.
+        room = f", which is more than the job's own limit of {_size(total)} allows"
+    else:
+        room = f", {_size(free)} of {_size(total)} free" if total else ""
+    return f"Out of memory on device {device}: {asked}{f' at {line}' if line else ''}{room}"
+
+
+def _size(size_bytes: float) -> str:
+    """A size as reports write it."""
+    units = iter(("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while size_bytes >= 1023.5:
+        size_bytes, unit = size_bytes / 1024, next(units)
+    return f"{size_bytes:.0f} {unit}" if unit == "B" or size_bytes >= 99.95 else f"{size_bytes:.1f} {unit}"

@@ -25,9 +25,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _findings, _internal, _messages
-from ._findings import Findings
+from ._findings import Answers, Findings
 
 __all__ = [
+    "Answers",
     "Findings",
     "InefficientAnalyzer",
     "InefficientConfig",
@@ -38,13 +39,18 @@ __all__ = [
     "check_leaks",
     "get_analyzer_config",
     "list_analyzers",
+    "list_questions",
+    "memory_at",
+    "memory_grown",
 ]
 
 LONGEST_PATH = 4096
 INEFFICIENT_TYPES = ("early_allocation", "late_deallocation", "temporary_idleness")
 
 
-def _checked_path(input_path: Any, extensions: tuple[str, ...], *, is_written: bool = False) -> str:
+def _checked_path(
+    input_path: Any, extensions: tuple[str, ...], *, is_written: bool = False, may_be_directory: bool = False
+) -> str:
     try:
         path = os.fspath(input_path)
     except TypeError:
@@ -55,6 +61,8 @@ def _checked_path(input_path: Any, extensions: tuple[str, ...], *, is_written: b
         raise ValueError(f"input_path must not be longer than {LONGEST_PATH} characters")
     if not os.path.exists(path):
         raise FileNotFoundError(f"input_path: there is no file '{path}'")
+    if may_be_directory and os.path.isdir(path):
+        return path
     if not os.path.isfile(path):
         raise ValueError(f"input_path: '{path}' is no file")
     if os.path.splitext(path)[1].lower() not in extensions:
@@ -189,26 +197,109 @@ def check_inefficient(
     return InefficientAnalyzer().analyze(InefficientConfig(input_path, mem_size, inefficient_type, idle_threshold))
 
 
+def memory_at(input_path: Any, moment: str | list[str] = "peak", by: str = "line") -> Findings:
+    """Show what held memory at a moment, by line of code or as a tree.
+
+    .. code-block:: python
+
+        msmemscope.memory_at("results")
+        msmemscope.memory_at("results", moment="step:7", by="module")
+
+    :param input_path: as for :func:`check_leaks`, or a directory with recordings.
+    :param moment: ``peak``, ``step:7`` (its end), ``12.3s`` or ``250ms`` after the first event, or a list of these.
+    :param by: ``line``, ``module``, ``call-tree``, ``owner``, ``operator`` or ``phase``.
+    :return: as with :func:`check_leaks`; the rows are lines of code.
+    """
+    moments = [moment] if isinstance(moment, str) else list(moment)
+    return _moments(input_path, moments, None, by)
+
+
+def memory_grown(input_path: Any, start: str, end: str, by: str = "line") -> Findings:
+    """Show what holds more memory at a moment than it held at another one before.
+
+    .. code-block:: python
+
+        msmemscope.memory_grown("results", "step:3", "step:9")
+
+    The parameters are those of :func:`memory_at`. Rows have the bytes and blocks that a line holds more.
+    """
+    return _moments(input_path, [], (start, end), by)
+
+
+def _moments(input_path: Any, at: list[str], grown: tuple[str, str] | None, by: str) -> Findings:
+    path = _checked_path(input_path, (".csv", ".db", ".trace"), may_be_directory=True)
+    reports = _report(_internal.analyze_moments(path, at, grown, by))
+    missing = [word for word in reports[0].get("missing", ()) if all(word in r.get("missing", ()) for r in reports)]
+    if missing:
+        raise ValueError(f"the recording never comes to {missing[0]}")
+    return _findings.collect(reports, _findings.moment_rows)
+
+
 _ANALYZERS: dict[str, Any] = {"leaks": LeaksAnalyzer, "inefficient": InefficientAnalyzer}
 
 
 def _known(analyzer_type: Any) -> Any:
     if not isinstance(analyzer_type, str) or analyzer_type not in _ANALYZERS:
-        raise ValueError(f"unknown analyzer {analyzer_type!r}; known: {', '.join(_ANALYZERS)}")
+        raise ValueError(f"unknown analyzer {analyzer_type!r}; known: {', '.join(_ANALYZERS)}, and paths of recordings")
     return _ANALYZERS[analyzer_type]
 
 
-def analyze(analyzer_type: str, **parameters: Any) -> Findings:
-    """Run an analysis by its name, with the parameters that :func:`get_analyzer_config` names.
+def analyze(analyzer_type: Any, questions: str | Iterable[str] | None = None, **parameters: Any) -> Any:
+    """Answer questions about recordings, or run an analysis by its name.
+
+    With a path, ``questions`` are words of :func:`list_questions`, or None for everything:
+
+    .. code-block:: python
+
+        answers = msmemscope.analyze("results/recording.trace", questions=["leaks", "moments"])
+        print(answers)                       # the report for people
+        answers.leaks.rows                   # what was found, as one flat table
+        answers.leaks.to_pandas()            # the same as a dataframe; to_arrow() as an Arrow table
+        answers.to_json()                    # everything for other programs
+
+    With the name of an analysis, it takes the parameters that :func:`get_analyzer_config` names:
 
     >>> import msmemscope
     >>> msmemscope.analyze("leek")
     Traceback (most recent call last):
     ValueError: unknown analyzer 'leek'; known: leaks, inefficient
+
+    :param analyzer_type: a csv or db file with results, a ``recording.trace``, a directory with any of them, a list of
+        these; or the name of an analysis.
     """
-    analyzer = _known(analyzer_type)()
-    findings: Findings = analyzer.analyze(analyzer.config_class(**parameters))
-    return findings
+    is_name = isinstance(analyzer_type, str) and questions is None
+    if is_name and (analyzer_type in _ANALYZERS or not os.path.exists(analyzer_type)):
+        analyzer = _known(analyzer_type)()
+        return analyzer.analyze(analyzer.config_class(**parameters))
+    if parameters:
+        raise TypeError(f"analyze() of a path takes no parameter {next(iter(parameters))!r}")
+    return _answers(analyzer_type, questions)
+
+
+def _answers(input_path: Any, questions: str | Iterable[str] | None) -> Answers:
+    known = [word for word, _ in _internal.questions()]
+    words = [questions] if isinstance(questions, str) else None if questions is None else list(questions)
+    for word in words or ():
+        if word not in known:
+            raise ValueError(f"unknown question {word!r}; known: {', '.join(known)}")
+    paths = list(input_path) if isinstance(input_path, (list, tuple)) else [input_path]
+    for path in paths:
+        if not os.path.exists(os.fspath(path)):
+            raise FileNotFoundError(f"input_path: there is no file '{os.fspath(path)}'")
+    notice, text, data = _internal.analyze_questions([os.fspath(path) for path in paths], words)
+    if notice:
+        _messages.warning(notice)
+    return Answers(json.loads(data), text, known)
+
+
+def list_questions() -> dict[str, str]:
+    """Words of all questions for :func:`analyze`, and what they are about.
+
+    >>> import msmemscope
+    >>> msmemscope.list_questions()["leaks"]
+    'Leaks over steps.'
+    """
+    return dict(_internal.questions())
 
 
 def list_analyzers() -> list[str]:

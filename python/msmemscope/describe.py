@@ -24,13 +24,16 @@ from typing import Any
 from . import _internal, _messages
 from ._stepwise import Function, decorate
 from ._texts import checked_text
-from .exceptions import UnsupportedTargetError
+from .exceptions import AddressError, UnsupportedTargetError
 
 __all__ = ["describer"]
 
 FRAMEWORK, COMPONENT, PROCESS, DETAIL_1, DETAIL_2, USER_DEFINED_1, USER_DEFINED_2, USER_DEFINED_3 = range(8)
 
 MOST_USER_LABELS = 3
+
+#: No memory lies below: there null pointers lead to.
+_FIRST_ADDRESS = 4096
 
 
 def checked_label(label: Any) -> str:
@@ -41,8 +44,8 @@ def checked_label(label: Any) -> str:
 def address_of(target: Any) -> int:
     """The address of a tensor, or the address itself."""
     if isinstance(target, int) and not isinstance(target, bool):
-        if not 0 < target < 1 << 64:
-            raise ValueError(f"{target} is no address")
+        if not _FIRST_ADDRESS <= target < 1 << 64:
+            raise AddressError(f"{target} is no address")
         return target
     data_ptr = getattr(target, "data_ptr", None)
     if not callable(data_ptr):
@@ -126,10 +129,11 @@ class describer:  # noqa: N801 - a documented name
     At most three different labels count at a time on a thread, and for a block; further ones are ignored.
     That is told, by one warning or with the result.
 
-    :param target: a tensor (anything with ``data_ptr()``), or an address, at or behind the begin of a block.
+    :param target: a tensor (anything with ``data_ptr()``), or an address, at or behind the start of a block.
     :param owner: the label, of at most 128 bytes. An ``@`` in it begins another level of the owner; commas
         appear as semicolons, line breaks and the like are escaped.
     :raises msmemscope.exceptions.UnsupportedTargetError: if the target has no address.
+    :raises msmemscope.exceptions.AddressError: if the target is a number that no address can be.
     """
 
     def __init__(self, target: Any = None, *, owner: str) -> None:

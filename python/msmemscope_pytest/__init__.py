@@ -139,7 +139,9 @@ def _problems(limits: dict, begin: str, end: str) -> list:
     directory = msmemscope.recording_directory()
     if directory is None:
         return []  # nothing ever touched a device
-    peaks, leftovers = msmemscope._internal.memory_between(str(directory / "recording.trace"), begin, end)
+    peaks, lines_at_peak, leftovers, _ = msmemscope._internal.memory_between(
+        str(directory / "recording.trace"), begin, end
+    )
     problems = []
     if "limit_device_memory" in limits:
         limit, source = limits["limit_device_memory"]
@@ -149,20 +151,27 @@ def _problems(limits: dict, begin: str, end: str) -> list:
                     f"device {device} ({pool}): the test needed {_shown(peak - at_begin)} more than was in use when it "
                     f"began ({_shown(at_begin)}); the limit is {_shown(limit)}"
                 )
+                held = [row for row in lines_at_peak if row[:2] == (pool, device)]
+                problems += _lines("at the peak", held)
     if "limit_leaks" in limits:
         limit, source = limits["limit_leaks"]
         left = _counted(leftovers, source, peaks)
         size = sum(row[-1] for row in left)
         if size > limit:
             problems.append(f"the test left {_shown(size)} of device memory behind; the limit is {_shown(limit)}")
-            for pool, device, line, blocks, kept in left[:_MOST_LINES]:
-                problems.append(
-                    f"  {_shown(kept)} in {blocks} {'block' if blocks == 1 else 'blocks'} on device {device} ({pool}), "
-                    f"{line or 'no stack'}"
-                )
-            if len(left) > _MOST_LINES:
-                problems.append(f"  and {len(left) - _MOST_LINES} more places")
+            problems += _lines("left", left)
     return problems
+
+
+def _lines(what: str, rows: list) -> list:
+    """Which lines of code hold most."""
+    texts = []
+    for pool, device, line, blocks, size in rows[:_MOST_LINES]:
+        counted = f"{blocks} {'block' if blocks == 1 else 'blocks'}"
+        texts.append(f"  {what}: {_shown(size)} in {counted} on device {device} ({pool}), {line or 'no stack'}")
+    if len(rows) > _MOST_LINES:
+        texts.append(f"  and {len(rows) - _MOST_LINES} more places")
+    return texts
 
 
 def _is_pool(row: tuple) -> bool:

@@ -1,5 +1,5 @@
 //! Links the library under its CANN soname.
 
 fn main() {
-    standin_link::shared_library("libdcmi.so", &["libascend_hal.so"]);
+    soname_link::shared_library("libdcmi.so", &["libascend_hal.so"]);
 }

@@ -1,5 +1,5 @@
 //! Links the library under its CANN soname.
 
 fn main() {
-    standin_link::shared_library("libms_tools_ext.so", &[]);
+    soname_link::shared_library("libms_tools_ext.so", &[]);
 }

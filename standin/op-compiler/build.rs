@@ -1,5 +1,5 @@
 //! Links the library under its CANN soname.
 
 fn main() {
-    standin_link::shared_library("libacl_op_compiler.so", &["libascendcl.so", "libruntime.so"]);
+    soname_link::shared_library("libacl_op_compiler.so", &["libascendcl.so", "libruntime.so"]);
 }

@@ -1,6 +1,6 @@
 // The viewer on the job of `make demo`: every view, and its numbers against those of `msmemscope analyze --json`.
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import * as support from "./support.mjs";
@@ -31,7 +31,7 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
   test("the overview names the leak with its line, as text", async () => {
     await show(page, viewer.url, "");
     const sentence = await page.textContent('.finding[data-kind="leak"]');
-    assert.ok(sentence.includes(support.reportBytes(leak().bytes)), sentence);
+    assert.ok(sentence.includes(units.bytes(leak().bytes)), sentence);
     assert.match(sentence, /examples\/leaky_training\.c:\d+/);
     assert.ok((await page.textContent(".card")).includes(units.bytes(pta.peak_bytes)));
     assert.equal(await page.getAttribute(".findings > li:first-child", "data-kind"), "leak", "the worst comes first");
@@ -52,19 +52,38 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
     assert.ok(evidence.includes("remember_loss"), "the function that keeps the memory");
     const lines = readFileSync(join(support.root, "examples/leaky_training.c"), "utf8").split("\n");
     const places = await page.$$eval(".frames .file", (found) => found.map((place) => place.textContent));
-    const shown = places.flatMap((place) => /leaky_training\.c:(\d+)$/.exec(place)?.[1] ?? []).map((number) => lines[number - 1]);
-    assert.ok(shown.some((line) => line.includes("pool_allocate(")), "the line that asks for the memory");
+    const shown = places
+      .flatMap((place) => /leaky_training\.c:(\d+)$/.exec(place)?.[1] ?? [])
+      .map((number) => lines[number - 1]);
+    assert.ok(
+      shown.some((line) => line.includes("pool_allocate(")),
+      "the line that asks for the memory",
+    );
     assert.ok(clicks <= 3);
   });
 
   test("the timeline shows the peak and what holds it", async () => {
     await show(page, viewer.url, "view=timeline");
     assert.ok((await figure("cursor")).includes(units.bytes(pta.peak_bytes)));
-    const rows = await page.$$eval("aside tbody tr", (found) => found.map((row) => [...row.cells].map((cell) => cell.textContent)));
-    for (const { owner, bytes } of pta.at_peak) assert.deepEqual(rows.find((row) => row[0] === owner)?.[1], units.bytes(bytes), owner);
+    const rows = await page.$$eval("aside tbody tr", (found) =>
+      found.map((row) => [...row.cells].map((cell) => cell.textContent)),
+    );
+    for (const { owner, bytes } of pta.at_peak)
+      assert.deepEqual(rows.find((row) => row[0] === owner)?.[1], units.bytes(bytes), owner);
     assert.ok((await support.colours(page, "main canvas")) > 5);
     await page.mouse.move(700, 300);
     await page.waitForSelector(".tooltip");
+  });
+
+  test("the timeline opens on the time in which there is memory", async () => {
+    await show(page, viewer.url, "view=timeline");
+    const [recording] = await page.evaluate(async () => (await (await fetch("api/session")).json()).recordings);
+    const active = recording.active_t1 - recording.active_t0;
+    assert.ok(active > 0 && active < recording.t1 - recording.t0);
+    const air = Math.ceil(active * 0.02);
+    const first = Math.max(recording.t0, recording.active_t0 - air);
+    const last = Math.min(recording.t1, recording.active_t1 + air);
+    assert.equal(await page.textContent(".status b"), units.span(last - first));
   });
 
   test("keys move and zoom, the address follows, and back goes back", async () => {
@@ -157,7 +176,9 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
   test("steps grow as the analysis says", async () => {
     await show(page, viewer.url, "view=steps");
     const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
-    const rows = await page.$$eval("tbody tr", (found) => found.map((row) => [...row.cells].map((cell) => cell.textContent)));
+    const rows = await page.$$eval("tbody tr", (found) =>
+      found.map((row) => [...row.cells].map((cell) => cell.textContent)),
+    );
     assert.equal(rows.length, ends.length);
     ends.forEach((end, index) => {
       assert.equal(rows[index][0], String(end.step));
@@ -201,13 +222,40 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
     assert.ok((await figure("pool_largest_gap")).includes(units.bytes(pool.at_end.gaps.largest_gap_bytes)));
   });
 
+  test("fragmentation is drawn for the window of all views", async () => {
+    await show(page, viewer.url, "view=pool");
+    const before_ = await page.textContent(".status b");
+    const box = await page.locator("main canvas").first().boundingBox();
+    await page.mouse.move(box.x + box.width * 0.8, box.y + box.height / 2);
+    await page.mouse.wheel(0, -400);
+    await page.waitForFunction(() => location.hash.includes("t0="));
+    await settled(page);
+    assert.notEqual(await page.textContent(".status b"), before_);
+    assert.ok((await support.colours(page, "main canvas")) > 3);
+  });
+
+  test("a filter fades what it does not mean in the pool, and makes no gaps", async () => {
+    const end = "view=pool&t=99999999999999";
+    await show(page, viewer.url, end);
+    const [used, gaps] = [await figure("in_use"), await figure("pool_gaps")];
+    await show(page, viewer.url, `${end}&text=remember_loss`);
+    assert.deepEqual([await figure("in_use"), await figure("pool_gaps")], [used, gaps]);
+    const kept = 8 * 3 * 1024 * 1024;
+    assert.ok((await figure("pool_meant")).includes(units.bytes(kept)), "one tensor of 3 MiB for each of 8 steps");
+  });
+
   test("tables page, sort, filter and become csv", async () => {
     await show(page, viewer.url, "view=table&table=blocks");
     assert.match(await figure("total"), /of 110 /);
     await page.click("th button:has-text('Size')");
     await settled(page);
-    const sizes = await page.$$eval("tbody tr td:nth-child(3)", (cells) => cells.map((cell) => Number(cell.title.replace(" B", ""))));
-    assert.deepEqual(sizes, [...sizes].sort((left, right) => right - left));
+    const sizes = await page.$$eval("tbody tr td:nth-child(3)", (cells) =>
+      cells.map((cell) => Number(cell.title.replace(" B", ""))),
+    );
+    assert.deepEqual(
+      sizes,
+      [...sizes].sort((left, right) => right - left),
+    );
     await page.click("text=Next");
     await settled(page);
     assert.match(await figure("total"), /^101–110/);
@@ -232,6 +280,25 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
     assert.match(await page.textContent("aside"), /Nothing matches the filter/);
   });
 
+  test("curves stand beside the findings where there is room, and nothing is cut off in narrow windows", async () => {
+    await show(page, viewer.url, "");
+    const left = async (selector) => (await page.locator(selector).first().boundingBox()).x;
+    assert.ok((await left(".card")) > (await left(".finding .actions")));
+    try {
+      await page.setViewportSize({ width: 400, height: 800 });
+      for (const view of ["overview", "timeline", "blocks", "flame", "owners", "steps", "pool", "calls", "watch", "table"]) {
+        await show(page, viewer.url, `view=${view}`);
+        const beyond = await page.evaluate(() => {
+          const main = document.querySelector("main");
+          return Math.max(document.documentElement.scrollWidth - innerWidth, main.scrollWidth - main.clientWidth);
+        });
+        assert.ok(beyond <= 0, `${view} reaches ${beyond} pixels beyond the window`);
+      }
+    } finally {
+      await page.setViewportSize({ width: 1440, height: 900 });
+    }
+  });
+
   test("Chinese and dark, and both again after a reload", async () => {
     await show(page, viewer.url, "");
     await page.click("text=中文");
@@ -243,30 +310,6 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
     assert.ok(words.includes("泄漏") && words.includes("时间线"));
     await page.click("text=English");
     await page.click("text=Light");
-  });
-
-  test("a report that carries its data shows the same without a server", async () => {
-    await show(page, viewer.url, "");
-    const answers = await page.evaluate(async () => {
-      const questions = ["session", "findings", "curve?by=none&device=0&pool=PTA&r=0", "curve?by=owner&device=0&pool=PTA&r=0", "owners?device=0&pool=PTA&r=0", "flame?device=0&invert=0&kind=peak&pool=PTA&r=0", "holds?by=owner&device=0&pool=PTA&r=0"];
-      return Object.fromEntries(await Promise.all(questions.map(async (question) => [question, await (await fetch(`api/${question}`)).json()])));
-    });
-    const bundle = await support.bundle();
-    const data = JSON.stringify({ version: 1, answers }).replaceAll("<", "\\u003c");
-    const html = readFileSync(join(bundle, "index.html"), "utf8")
-      .replace('<link rel="stylesheet" href="app.css">', () => `<style>${readFileSync(join(bundle, "app.css"), "utf8")}</style>`)
-      .replace(/<script src="app.js"[^>]*><\/script>/, () => `<script type="application/json" id="msmemscope-data">${data}</script><script>${readFileSync(join(bundle, "app.js"), "utf8")}</script>`);
-    const report = join(support.scratch, "report.html");
-    writeFileSync(report, html);
-    await show(page, `file://${report}`, "");
-    assert.match(await page.textContent('.finding[data-kind="leak"]'), /leaky_training\.c:\d+/);
-    const views = await page.$$eval("nav.rail a", (links) => links.map((link) => link.textContent.replace(/^[0-9·]/, "")));
-    assert.deepEqual(views, ["Overview", "Timeline", "Flame graphs", "Owners"]);
-    for (const view of ["timeline", "flame", "owners"]) {
-      await show(page, `file://${report}`, `view=${view}`);
-      assert.ok((await page.textContent("main")).includes(units.bytes(pta.peak_bytes)), view);
-      assert.ok((await support.colours(page, "main canvas")) > 1, view);
-    }
   });
 
   test("while a recording is read the page says so, and refines itself", async () => {
@@ -302,6 +345,44 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
   });
 });
 
+describe("the ranks of a job", { timeout: 600_000 }, () => {
+  const MIB = 1024 * 1024;
+  let viewer, browser, page, units;
+  before(async () => {
+    units = await support.loadUnits();
+    const step = (kept) => ["step", `pool:${10 * MIB}`, "poolfree", `pool:${kept}`, "endstep"];
+    const outputs = [0, 1, 2, 3].map((rank) => {
+      const kept = rank === 2 ? 6 * MIB : MIB;
+      const words = ["init", "device:0", ...step(kept), ...step(kept), ...step(kept), "fini"];
+      return support.recordRank(`matrix${rank}`, rank, 4, ...words);
+    });
+    viewer = await support.startViewer(...outputs);
+    browser = await support.openBrowser();
+    page = browser.page;
+  });
+  after(async () => {
+    await browser?.close();
+    await viewer?.stop();
+  });
+
+  test("the one that differs stands out, with its numbers, and leads to its timeline", async () => {
+    await show(page, viewer.url, "view=ranks");
+    const words = (selector) => page.$$eval(selector, (found) => found.map((cell) => cell.textContent.trim()));
+    const usual = units.bytes(12 * MIB);
+    const peaks = await words(".matrix tbody tr:first-child td");
+    assert.deepEqual(peaks, [usual, usual, `▲ ${units.bytes(22 * MIB)}`, usual]);
+    const outliers = await page.$$eval(".matrix td.outlier button", (found) => found.map((cell) => cell.ariaLabel));
+    assert.ok(outliers.length > 0 && outliers.every((label) => label.startsWith("Rank 2 ")), outliers.join("\n"));
+    const row = await page.textContent("table:not(.matrix) tbody tr:nth-child(3)");
+    assert.ok(row.includes("Peak: 1.83 times the median"), row);
+    await page.click(".matrix tbody tr:first-child td.outlier button");
+    await page.waitForSelector('[data-view="timeline"]');
+    await settled(page);
+    assert.match(page.url(), /r=2/);
+    assert.deepEqual(browser.complaints, []);
+  });
+});
+
 describe("several recordings", { timeout: 600_000 }, () => {
   let viewer, browser;
   before(async () => {
@@ -318,10 +399,10 @@ describe("several recordings", { timeout: 600_000 }, () => {
     const { page } = browser;
     const units = await support.loadUnits();
     await show(page, viewer.url, "view=ranks");
-    const rows = await page.$$eval("tbody tr", (found) => found.map((row) => row.textContent));
+    const rows = await page.$$eval("table:not(.matrix) tbody tr", (found) => found.map((row) => row.textContent));
     assert.equal(rows.filter((row) => row.includes(units.bytes(61 * 1024 * 1024))).length, 2, rows.join("\n"));
     assert.ok((await page.textContent("nav.rail")).includes("各卡"), "the browser's language counts at first");
-    await page.locator("tbody tr").nth(1).click();
+    await page.locator("table:not(.matrix) tbody tr").nth(1).click();
     await page.waitForSelector('[data-view="timeline"]');
     assert.match(page.url(), /r=1/);
     await show(page, viewer.url, "view=flame&kind=difference&r2=1");

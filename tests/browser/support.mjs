@@ -4,11 +4,11 @@ import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const root = resolve(dirname(fileURLToPath(import.meta.url)), "../..");
-const web = join(root, "crates/viewer/web");
+const web = join(root, "crates/offline/viewer/web");
 const require = createRequire(join(web, "package.json"));
 /** The program under test: the one built here, unless another is named. */
 const program = process.env.MSMEMSCOPE ?? join(root, "target/release/msmemscope");
@@ -39,25 +39,60 @@ function run(command, arguments_, options = {}) {
   return result.stdout;
 }
 
+/** Where jobs in C find the device. */
+const environment = { ...process.env, LD_LIBRARY_PATH: join(standin, "lib64"), ASCEND_HOME_PATH: standin };
+
+/** A program in C for the stand-in device. */
+function compile(source) {
+  const binary = join(scratch, basename(source, ".c"));
+  if (!existsSync(binary)) {
+    const libraries = ["-lascendcl", "-lascend_hal", "-lms_tools_ext"];
+    const paths = [`-I${standin}/include`, `-L${standin}/lib64`];
+    run("gcc", ["-O1", "-g", ...paths, join(root, source), ...libraries, "-o", binary]);
+  }
+  return binary;
+}
+
 /** The job of `make demo`: a training loop in C that leaks 3 MiB with every step. */
 export function recordDemo(name) {
   const output = join(scratch, name);
-  const binary = join(scratch, "leaky_training");
-  if (!existsSync(binary)) {
-    run("gcc", [
-      "-O1",
-      "-g",
-      `-I${standin}/include`,
-      join(root, "examples/leaky_training.c"),
-      `-L${standin}/lib64`,
-      "-lascendcl",
-      "-lms_tools_ext",
-      "-o",
-      binary,
-    ]);
-  }
-  const environment = { ...process.env, LD_LIBRARY_PATH: join(standin, "lib64"), ASCEND_HOME_PATH: standin };
+  const binary = compile("examples/leaky_training.c");
   run(program, ["--call-stack=c:8", "--data-format=csv,db", `--output=${output}`, "--", binary], { env: environment });
+  return output;
+}
+
+/** A job of one rank that does what the words say. */
+export function recordRank(name, rank, worldSize, ...words) {
+  const output = join(scratch, name);
+  const binary = compile("crates/front/cli/tests/programs/job.c");
+  const env = { ...environment, RANK: String(rank), WORLD_SIZE: String(worldSize) };
+  run(program, [`--output=${output}`, "--", binary, ...words], { env });
+  return output;
+}
+
+/** A job that goes on: it does what the words say (crates/front/cli/tests/programs/job.c). */
+export function startJob(name, ...words) {
+  const output = join(scratch, name);
+  const binary = compile("crates/front/cli/tests/programs/job.c");
+  const stdio = ["ignore", "pipe", "ignore"];
+  const launcher = spawn(program, [`--output=${output}`, "--", binary, ...words], { env: environment, stdio });
+  const ended = new Promise((done) => launcher.once("exit", done));
+  let said = "";
+  launcher.stdout.on("data", (data) => (said += data));
+  const hear = async (word) => {
+    const deadline = Date.now() + PATIENCE_MS;
+    while (!said.split("\n").includes(word)) {
+      if (Date.now() > deadline) throw new Error(`the job does not say "${word}": ${said}`);
+      await new Promise((done) => setTimeout(done, 20));
+    }
+  };
+  return { output, hear, ended, launcher };
+}
+
+/** A training of millions of events, made without a device. */
+export function recordTraining(name, millions) {
+  const output = join(scratch, name);
+  run(join(root, "target/release/examples/viewer_input"), [output, String(millions)]);
   return output;
 }
 
@@ -77,14 +112,14 @@ export function recordTorch(name) {
     "--events=alloc,free,access,launch",
     "--analysis=leaks,decompose,inefficient,oom",
   ];
-  const environment = {
+  const torchEnvironment = {
     ...process.env,
     PYTHONPATH: join(root, "python"),
     TORCH_CPP_LOG_LEVEL: "FATAL",
     ASCEND_LAUNCH_BLOCKING: "1",
   };
   run(program, ["standin", "--", program, ...options, "--", torchPython(), join(root, "tests/browser/every_view.py")], {
-    env: environment,
+    env: torchEnvironment,
   });
   return output;
 }
@@ -102,6 +137,27 @@ export function csvOf(output) {
 export function analyze(path) {
   return JSON.parse(run(program, ["analyze", "--json", path])).processes;
 }
+
+/** A recording as a file for another tool. */
+export function exportTo(path, format, name) {
+  const file = join(scratch, name);
+  run(program, ["export", path, `--to=${format}`, `--output=${file}`]);
+  return file;
+}
+
+/** A recording as a report. */
+export function reportOf(path, name, ...options) {
+  const file = join(scratch, name);
+  run(program, ["report", path, `--output=${file}`, ...options]);
+  return file;
+}
+
+/** The page of speedscope as it is published. */
+export const speedscopePage = () => join(dirname(require.resolve("speedscope/package.json")), "dist/release/index.html");
+
+/** The program with which Mozilla answers questions about profiles in a terminal. */
+export const firefoxProfilerProgram = () =>
+  join(dirname(require.resolve("@firefox-devtools/profiler-cli/package.json")), "dist/profiler-cli.js");
 
 /** Starts the server; resolves with its address and what stops it. */
 export function startViewer(...paths) {
@@ -123,14 +179,14 @@ export function startViewer(...paths) {
           server.once("exit", () => stopped());
           server.kill("SIGINT");
         });
-      done({ url: match[1].replace(/#.*$/, ""), stop });
+      done({ url: match[1].replace(/#.*$/, ""), stop, pid: server.pid });
     });
     server.on("exit", (code) => fail(new Error(`the server ended with ${code}: ${said}`)));
   });
 }
 
 /** A browser without any history; `complaints` collects console errors, exceptions, failed requests and dialogs. */
-export async function openBrowser({ locale = "en-US", colorScheme = "light" } = {}) {
+export async function openBrowser({ locale = "en-US", colorScheme = "light", javaScriptEnabled = true } = {}) {
   const { chromium } = require("playwright-core");
   const profile = join(scratch, `profile-${Math.random().toString(36).slice(2)}`);
   mkdirSync(profile);
@@ -140,6 +196,7 @@ export async function openBrowser({ locale = "en-US", colorScheme = "light" } = 
     args: FLAGS,
     locale,
     colorScheme,
+    javaScriptEnabled,
     viewport: { width: 1440, height: 900 },
   });
   await context.grantPermissions(["clipboard-read", "clipboard-write"]);
@@ -189,17 +246,4 @@ export async function loadUnits() {
   const file = join(scratch, "units.mjs");
   await build({ entryPoints: [join(web, "src/units.ts")], outfile: file, bundle: true, format: "esm" });
   return import(file);
-}
-
-/** Bytes as the sentences of the analyses write them. */
-export function reportBytes(bytes) {
-  const unit = Math.max(0, Math.floor(Math.log(bytes) / Math.log(1024)));
-  return `${(bytes / 1024 ** unit).toFixed(2)} ${["B", "KiB", "MiB", "GiB"][unit]}`;
-}
-
-/** The files of the bundle, for pages that carry their own data. */
-export async function bundle() {
-  const target = join(scratch, "bundle");
-  run(process.execPath, [join(web, "build.mjs"), target]);
-  return target;
 }

@@ -48,7 +48,7 @@ describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
     const kinds = await page.$$eval(".finding", (found) => found.map((finding) => finding.dataset.kind));
     for (const kind of ["out_of_memory", "watch", "leak"]) assert.ok(kinds.includes(kind), kinds.join());
     const leak = await page.textContent('.finding[data-kind="leak"]');
-    assert.ok(leak.includes(support.reportBytes(analysis.leaks.leaks[0].bytes)) && leak.includes(`${SHOWN}.py:`), leak);
+    assert.ok(leak.includes(units.bytes(analysis.leaks.leaks[0].bytes)) && leak.includes(`${SHOWN}.py:`), leak);
     await isHarmless();
   });
 
@@ -111,8 +111,11 @@ describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
     await page.click('.finding[data-kind="out_of_memory"] a.button');
     await settled(page);
     await isHarmless();
-    await show(page, viewer.url, "view=pool&pool=HAL&t=99999999999999");
-    await settled(page);
+    const reason = async () => page.textContent(".notice.error");
+    assert.match(await reason(), /Why did this request not fit\?.*The request alone, 1\.0 TiB, is larger than the whole card/s);
+    // Before the failure, too: at the peak, where the view opens.
+    await show(page, viewer.url, "view=pool&pool=PTA");
+    assert.match(await reason(), /every_view\.py:\d+ main/);
   });
 
   test("Python and native frames are in one stack", async () => {

@@ -1,5 +1,6 @@
 """Offline analyses through Python."""
 
+import json
 import sqlite3
 
 import msmemscope
@@ -57,6 +58,24 @@ def test_findings_are_a_table(dump):
     table = pyarrow.table(findings)
     assert table.column("pool").to_pylist() == ["HAL"]
     pandas.testing.assert_frame_equal(table.to_pandas(), frame, check_dtype=False)
+
+
+def test_memory_at_a_moment_is_told_by_line_and_as_a_tree(run, capsys):
+    (trace,) = run(PROGRAM).files("recording.trace")
+    findings = msmemscope.memory_at(trace)
+    (pool,) = findings[0]["pools"]
+    assert pool["moment"] == "peak" and sum(row["bytes"] for row in findings.rows) == pool["used_bytes"]
+    assert "small_framework.py:" in findings.rows[0]["line"]
+    assert "At the peak" in capsys.readouterr().out
+    (by_call,) = msmemscope.memory_at(trace, by="call-tree")[0]["pools"]
+    assert sum(node["bytes"] for node in by_call["tree"]) == pool["used_bytes"]
+    grown = msmemscope.memory_grown(trace, "0s", "peak")
+    assert grown.rows[0]["to"] == "peak" and sum(row["bytes"] for row in grown.rows) <= pool["used_bytes"]
+    for wrong, error in [({"moment": "noon"}, "a moment must be peak"), ({"by": "file"}, "by must be one of line, ")]:
+        with pytest.raises(ValueError, match=error):
+            msmemscope.memory_at(trace, **wrong)
+    with pytest.raises(ValueError, match="never comes to step:99"):
+        msmemscope.memory_at(trace, "step:99")
 
 
 def test_the_recording_itself_can_be_asked(run):
@@ -118,3 +137,41 @@ def test_a_database_with_names_that_are_no_text_is_an_error(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"NamXX", b"Nam\xff\xfe"))
     with pytest.raises(AnalysisError, match="has no column"):
         msmemscope.check_leaks(str(path), "test")
+
+
+def test_every_question_can_be_asked_of_a_path(dump):
+    answers = msmemscope.analyze(dump)
+    assert str(answers).startswith("No steps were seen")
+    assert {"leaks", "moments", "owners", "inefficient", "fragmentation"} <= set(answers.questions)
+    assert set(answers.questions) <= set(msmemscope.list_questions())
+    for word in msmemscope.list_questions():
+        if word == "marks":
+            with pytest.raises(ValueError, match="needs parameters"):
+                msmemscope.analyze(dump, questions=word)
+            continue
+        asked = msmemscope.analyze(dump, questions=word)
+        assert set(asked.questions) <= {word}
+
+
+def test_answers_are_objects_tables_and_json(dump):
+    answers = msmemscope.analyze([dump], questions=["moments", "fragmentation"])
+    assert answers.questions == ["moments", "fragmentation"]
+    (process,) = json.loads(answers.to_json())
+    assert process["moments"] == answers.moments[0]
+    (line,) = [row for row in answers.moments.rows if row["pool"] == "HAL"]
+    assert line["moment"] == "peak" and line["process_id"] == process["process_id"]
+    with pytest.raises(AttributeError, match="'leaks' was not asked"):
+        answers.leaks  # noqa: B018
+    pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert list(answers.to_pandas()["moments"]["pool"]) == [row["pool"] for row in answers.moments.rows]
+    assert answers.to_arrow()["moments"].column("pool").to_pylist() == [row["pool"] for row in answers.moments.rows]
+
+
+def test_what_cannot_be_asked_is_said(dump, tmp_path):
+    with pytest.raises(ValueError, match="unknown question 'leek'; known: leaks, moments, curve"):
+        msmemscope.analyze(dump, questions=["leaks", "leek"])
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        msmemscope.analyze(tmp_path / "nothing.csv", questions="leaks")
+    with pytest.raises(TypeError, match="takes no parameter 'mstx_info'"):
+        msmemscope.analyze(dump, questions="leaks", mstx_info="test")

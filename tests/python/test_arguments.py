@@ -3,7 +3,7 @@
 import msmemscope
 import pytest
 from msmemscope import _internal, describe
-from msmemscope.exceptions import TextError
+from msmemscope.exceptions import AddressError, TextError
 from msmemscope.exceptions import UnsupportedTargetError as Unsupported
 
 CONFIG = [
@@ -130,6 +130,7 @@ CALLS = [
     (lambda: describe.describer(), TypeError, "owner"),
     (lambda: describe.describer("text", owner="x"), NotImplementedError, "Unsupported tensor type"),
     (lambda: describe.describer(-5, owner="x"), ValueError, "no address"),
+    (lambda: describe.describer(1, owner="x"), AddressError, "1 is no address"),
     (lambda: describe.describer(FakeTensor(), owner="x").__enter__(), TypeError, "opens no region"),
     (lambda: msmemscope.watcher.watch(), TypeError, "needs a name"),
     (lambda: msmemscope.watcher.watch(name="x"), TypeError, "one positional argument"),

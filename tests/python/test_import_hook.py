@@ -1,5 +1,6 @@
 """Callbacks at the end of imports, also of those that are under way."""
 
+import importlib
 import importlib.machinery
 import sys
 
@@ -62,3 +63,14 @@ def test_an_import_that_fails_is_awaited_again(module, calls):
     __import__(name)
     assert len(calls.made) == 1
     assert name not in _import_hook._callbacks
+
+
+def test_a_mistake_of_ours_does_not_fail_the_import(module, capsys):
+    name = module("innocent", "complete = True")
+
+    def fail():
+        raise AttributeError("a mistake")
+
+    _import_hook.when_imported(name, fail)
+    assert importlib.import_module(name).complete
+    assert "innocent is not followed: AttributeError: a mistake" in capsys.readouterr().err

@@ -6,7 +6,8 @@ import types
 import msmemscope
 import pytest
 from msmemscope import _import_hook
-from msmemscope.hijacker import manager, targets, versions
+from msmemscope.frameworks import FRAMEWORKS, protocol, versions
+from msmemscope.hijacker import manager
 
 FRONT = """
     import asyncio, threading
@@ -321,8 +322,8 @@ def test_hooks_label_and_leave(framework):
 def test_regions_between_two_functions(framework):
     _, recorded = framework
     labels = (("fsdp2", 1), ("activation", 2))
-    opening = targets.Target("m", None, "pre", labels, opens=lambda owner: id(owner))
-    closing = targets.Target("m", None, "post", labels, closes=lambda owner: id(owner))
+    opening = protocol.Target("m", None, "pre", labels, opens=lambda owner: id(owner))
+    closing = protocol.Target("m", None, "post", labels, closes=lambda owner: id(owner))
     pre = manager._labelled(opening, lambda owner: recorded.append("pre"))
     post = manager._labelled(closing, lambda owner: recorded.append("post"))
     outer, inner = object(), object()
@@ -356,3 +357,80 @@ def test_import_hook_calls_back_once(tmp_path, monkeypatch):
     assert seen == [1]
     assert _import_hook._finder not in sys.meta_path or _import_hook._callbacks
     del sys.modules["awaited_module"], awaited_module
+
+
+def test_every_framework_names_versions_and_functions():
+    for name, framework in FRAMEWORKS.items():
+        assert framework.name == name
+        for key, components in framework.versions.items():
+            version = key.rstrip("+").partition("-")[0]
+            assert versions.matches(key, version), key
+            for component, kinds in components.items():
+                assert set(kinds) <= {"decompose", "snapshot"}
+                for targets in kinds.values():
+                    keys = [target.key for target in targets]
+                    assert len(keys) == len(set(keys)), f"{name} {component} hooks a function twice"
+
+
+def test_unknown_versions_are_told_with_what_is_known():
+    with pytest.raises(ValueError, match=r"version '0\.3' of megatron is not supported; supported: 0\.12 and later"):
+        msmemscope.init_framework_hooks("megatron", "0.3", "training", "snapshot")
+
+
+def test_steps_of_a_framework_end_once_and_hooks_go_without_a_trace(monkeypatch):
+    turns = []
+    monkeypatch.setattr(manager._internal, "loop_turn", lambda kind, loop: turns.append((kind, loop)))
+    module = types.ModuleType("megatron.core.optimizer.optimizer")
+
+    class MegatronOptimizer:
+        def step(self, fails=False):
+            if fails:
+                raise KeyError
+            return "stepped"
+
+    class FP32Optimizer(MegatronOptimizer):
+        pass
+
+    class ChainedOptimizer(MegatronOptimizer):
+        def step(self):
+            return [FP32Optimizer().step(), FP32Optimizer().step()]
+
+    classes = (MegatronOptimizer, FP32Optimizer, ChainedOptimizer)
+    for each in classes:
+        setattr(module, each.__name__, each)
+    before = [dict(vars(each)) for each in classes]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    msmemscope.init_framework_hooks("megatron", "0.16.1", "training", "decompose")
+    try:
+        assert ChainedOptimizer().step() == ["stepped", "stepped"]
+        assert len(turns) == 1, "only the outermost ends a step"
+        assert FP32Optimizer().step() == "stepped"
+        assert len(turns) == 2
+        with pytest.raises(KeyError):
+            FP32Optimizer().step(fails=True)
+        assert len(turns) == 2, "a step that fails does not end"
+    finally:
+        msmemscope.cleanup_framework_hooks()
+    assert [dict(vars(each)) for each in classes] == before
+
+
+def test_classes_that_ray_has_made_remote_are_hooked_inside(monkeypatch):
+    names = []
+    monkeypatch.setattr("msmemscope._snapshot.snapshot_current_device", names.append)
+    module = types.ModuleType("verl.trainer.main_ppo")
+
+    class TaskRunnerV1:
+        def run(self):
+            return "ran"
+
+    class Remote:
+        __ray_metadata__ = types.SimpleNamespace(modified_class=TaskRunnerV1)
+
+    module.TaskRunnerV1 = Remote()
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    msmemscope.init_framework_hooks("verl", "0.9.1", "TaskRunner", "snapshot")
+    try:
+        assert TaskRunnerV1().run() == "ran"
+    finally:
+        msmemscope.cleanup_framework_hooks()
+    assert names == [f"verl.trainer.main_ppo@TaskRunnerV1@run@{when}" for when in ("Start", "End")]

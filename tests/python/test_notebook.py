@@ -12,7 +12,7 @@ FRONT_END = """
     told = []
     try:
         for cell in json.loads(Path("cells.json").read_text()):
-            streams = {"stdout": "", "stderr": "", "error": ""}
+            streams = {"stdout": "", "stderr": "", "error": "", "html": "", "plain": "", "result": ""}
 
             def take(message):
                 content = message["content"]
@@ -20,6 +20,11 @@ FRONT_END = """
                     streams[content["name"]] += content["text"]
                 elif message["msg_type"] == "error":
                     streams["error"] = content["evalue"]
+                elif message["msg_type"] == "display_data":
+                    streams["html"] += content["data"].get("text/html", "")
+                    streams["plain"] += content["data"].get("text/plain", "")
+                elif message["msg_type"] == "execute_result":
+                    streams["result"] += content["data"].get("text/plain", "")
 
             client.execute_interactive(cell, output_hook=take, timeout=300)
             told.append(streams)
@@ -30,11 +35,11 @@ FRONT_END = """
 """
 
 
-def run_cells(run, *cells):
+def run_cells(run, *cells, errors=None):
     """Runs cells one after the other; gives what they printed and what was recorded."""
     result = run(FRONT_END, files={"cells.json": json.dumps(cells)})
     told = json.loads(result.stdout.splitlines()[-1])
-    assert [cell["error"] for cell in told] == [""] * len(cells), told
+    assert [cell["error"] for cell in told] == (errors or [""] * len(cells)), told
     return told, result
 
 
@@ -49,7 +54,8 @@ def test_cells_record_without_restarting_the_kernel(run):
         "with msmemscope.recording(), msmemscope.describe.describer(owner='second'):\n    second = pool.block(2 << 20)",
     )
     assert told[3]["stdout"] == "1\n", "results are there when the cell ends"
-    assert "Results in" in told[3]["stderr"], "and the cell says where"
+    assert told[3]["stderr"].startswith("[msmemscope] "), told[3]
+    assert told[3]["stderr"].count("\n") == 1 and "Report: out/msmemscope_" in told[3]["stderr"], "in one line"
     blocks = result.rows("MALLOC", "PTA")
     assert [int(row.attributes["size"]) >> 20 for row in blocks] == [1, 2]
     frames = blocks[0]["Call Stack(Python)"]
@@ -70,3 +76,52 @@ def test_a_mistake_in_a_cell_leaves_the_kernel_usable(run):
     )
     assert "nonsense" in told[1]["stdout"]
     assert any("work" in call for call in result.calls())
+
+
+#: Asks the driver from the cell itself, so that the cell is the innermost line of the program.
+BEGIN = """
+import ctypes
+import msmemscope, small_framework as framework
+framework.begin()
+malloc, free = framework.acl.aclrtMallocAlign32, framework.acl.aclrtFree
+blocks = [ctypes.c_void_p() for _ in range(9)]
+def place(index):
+    return ctypes.byref(blocks[index])
+MEBIBYTE = ctypes.c_size_t(1 << 20)
+"""
+
+
+def test_a_leak_is_told_in_one_line_with_its_cell(run):
+    told, _ = run_cells(
+        run,
+        BEGIN,
+        'msmemscope.config(events="alloc,free", call_stack="python:8", output="out")\nmsmemscope.start()',
+        "for index in range(7):\n    malloc(place(index), MEBIBYTE, 0)\n    msmemscope.step()",
+        "msmemscope.stop()",
+    )
+    line = told[3]["stderr"]
+    assert line.startswith("[msmemscope] Leak: ") and line.count("\n") == 1, line
+    assert "In [3]:2" in line and "ipykernel_" not in line, line
+
+
+def test_the_magic_shows_what_a_cell_did(run):
+    told, _ = run_cells(
+        run,
+        BEGIN,
+        "%%memscope output=out events=alloc,free call_stack=python:8\nmalloc(place(0), MEBIBYTE, 0)\n"
+        "malloc(place(1), MEBIBYTE, 0)\nfree(blocks[1])\n'<value>'",
+        "%%memscope\n1 + 1",
+        "%%memscope nonsense\n1",
+        "%%memscope\nmalloc(place(2), MEBIBYTE, 0)\n1 / 0",
+        "msmemscope._internal.state() == msmemscope._internal.ON",
+        errors=["", "", "", "%%memscope takes settings as key=value, not 'nonsense'", "division by zero", ""],
+    )
+    page = told[1]["html"]
+    assert told[1]["result"] == "'<value>'", "the value of the last expression is that of the cell"
+    assert "Device 0, driver: peak 2.0 MiB (0 B before the cell, 1.0 MiB of the cell kept)" in page, page
+    assert "In [2]:2 " in page and "In [2]:3 " in page, "lines are counted as in the notebook"
+    assert "<svg" in page and "<polyline points=" in page
+    assert "device 0, driver: peak 2.0 MiB" in told[1]["plain"]
+    assert told[2]["result"] == "2" and "peak 1.0 MiB (1.0 MiB before the cell, 0 B of" in told[2]["html"], told[2]
+    assert "peak 2.0 MiB (1.0 MiB before the cell, 1.0 MiB of" in told[4]["html"], "also of a cell that failed"
+    assert told[5]["result"] == "False", "recording ends with the cell"

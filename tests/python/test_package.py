@@ -95,3 +95,9 @@ def test_a_recorder_of_another_version_is_refused(run):
             print(error)
     """)
     assert one.stdout == "version 9 instead of 1\n"
+
+
+def test_the_package_is_the_program():
+    command = [sys.executable, "-m", "msmemscope", "--version"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=PACKAGE)
+    assert result.returncode == 0 and result.stdout.startswith("msmemscope version "), result.stderr

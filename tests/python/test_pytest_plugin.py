@@ -1,5 +1,7 @@
 """The pytest plugin, with programs of its own."""
 
+import re
+
 import pytest
 from running import run_pytest
 
@@ -56,6 +58,8 @@ def test_limits(tmp_path, mode):
         "device 0 (HAL): the test needed 4 MiB more than was in use when it began (5 MiB); the limit is 3 MiB\n"
         in run.stdout
     )
+    at_peak = r"  at the peak: 4 MiB in 2 blocks on device 0 \(HAL\), .*small_framework.py:\d+ allocate"
+    assert re.search(at_peak, run.stdout), run.stdout
     assert "the test left 4 MiB of device memory behind; the limit is 1 MiB" in run.stdout
     assert "4 MiB in 1 block on device 0 (HAL), " in run.stdout
     assert "FAILED ../test_it.py::test_own_failure_counts_first - KeyError: 'own'" in run.stdout

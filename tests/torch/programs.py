@@ -31,7 +31,9 @@ def run(arguments, **variables):
     with tempfile.TemporaryDirectory() as directory:
         log, cards = Path(directory, "log"), Path(directory, "cards")
         log.mkdir(), cards.mkdir()
-        environment = {**os.environ, "STANDIN_LOG": str(log), "STANDIN_RUN_DIR": str(cards), **variables}
+        # Programs that leave by os._exit() have printed all the same.
+        places = {"STANDIN_LOG": str(log), "STANDIN_RUN_DIR": str(cards), "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, **places, **variables}
         result = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout, read(log)

@@ -21,8 +21,23 @@ TENSOR_BYTES, BLOCK_BYTES = 512, 1024
 library = torch.library.Library("stomp", "DEF")
 library.define("spill(Tensor x, int extra_bytes) -> Tensor")
 library.define("late(Tensor x, int address, int length) -> Tensor")
+library.define("chain(Tensor x, int address, int length) -> Tensor")
 runtime = ctypes.CDLL("libruntime.so")
 Work = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class KernelArguments(ctypes.Structure):
+    """What a kernel of the device is given: a function and its argument."""
+
+    _fields_ = (("function", Work), ("argument", ctypes.c_void_p))
+
+
+runtime.standinKernel.restype = ctypes.c_void_p
+runtime.standinKernel.argtypes = [ctypes.c_char_p, ctypes.c_uint32]
+acl.aclrtLaunchKernelWithHostArgs.argtypes = [
+    *(ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p),
+    *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t),
+]
 runtime.standinSubmit.argtypes = [ctypes.c_void_p, Work, ctypes.c_void_p]
 sources = []
 
@@ -38,7 +53,7 @@ def junk(length):
 
 
 def spill(x, extra_bytes):
-    """Writes its output, and so many bytes behind it."""
+    """Writes its output, and this many bytes behind it."""
     y = x + 1
     torch.npu.synchronize()
     length = y.nbytes + extra_bytes
@@ -56,7 +71,33 @@ def late(x, address, length):
     return y
 
 
+def launch(kernel, work):
+    """Launches a kernel that does some work on the host."""
+    arguments = KernelArguments(Work(lambda _: work()), None)
+    sources.append(arguments)
+    handle = runtime.standinKernel(f"{kernel}_{'0123456789abcdef' * 2}_3".encode(), 0)
+    stream = torch.npu.current_stream().npu_stream
+    assert (
+        acl.aclrtLaunchKernelWithHostArgs(
+            handle, 1, stream, None, ctypes.addressof(arguments), ctypes.sizeof(arguments), None, 0
+        )
+        == 0
+    )
+
+
+def chain(x, address, length):
+    """Launches several kernels, one of which writes where it should not."""
+    y = x + 1
+    room = torch.empty_like(x)
+    launch("Gather", lambda: ctypes.memset(room.data_ptr(), 1, room.nbytes))
+    launch("ScatterNd", lambda: ctypes.memset(address, 7, length) and None)
+    launch("Reduce", lambda: ctypes.memset(y.data_ptr(), 2, y.nbytes))
+    torch.npu.synchronize()
+    return y
+
+
 library.impl("spill", spill, "PrivateUse1")
+library.impl("chain", chain, "PrivateUse1")
 library.impl("late", late, "PrivateUse1")
 
 
@@ -69,6 +110,14 @@ def past_the_output(is_harmful):
     del hole  # the output of the next operator lies there
     y = torch.ops.stomp.spill(x, BLOCK_BYTES - TENSOR_BYTES + 88 if is_harmful else 0)
     assert victim.data_ptr() - y.data_ptr() == BLOCK_BYTES
+    return victim
+
+
+def one_of_several_kernels(is_harmful):
+    x = torch.ones(128, device="npu")
+    victim = torch.full((128,), 3.0, device="npu")
+    begin(victim)
+    torch.ops.stomp.chain(x, victim.data_ptr() + 100, 64 if is_harmful else 0)
     return victim
 
 

@@ -1,9 +1,13 @@
 """The examples run on the device, and train exactly as they do on the CPU."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
-from programs import OUT_OF_MEMORY, run_example
+from programs import EXAMPLES, IS_OLD, OUT_OF_MEMORY, run_example
+from test_findings import PROGRAM
 
 TRAINING = [
     ("mlp.py", "--optimizer", "sgd"),
@@ -63,3 +67,24 @@ def test_expandable_segments_map_physical_memory():
     for kind, opposite in (("create", "release"), ("map", "unmap")):
         count = {name: sum(entry.kind == name and entry.result == 0 for entry in entries) for name in (kind, opposite)}
         assert count[kind] == count[opposite] > 0
+
+
+@pytest.mark.skipif(IS_OLD, reason="modules and operators of old releases are seen in another way")
+def test_the_first_example_of_readme_prints_what_readme_shows(tmp_path):
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    (block,) = re.findall(
+        r"^```\n\$ msmemscope -- python (examples/train\.py\n.*?)^```$", readme, re.MULTILINE | re.DOTALL
+    )
+    script, *shown = block.splitlines()
+    source = (EXAMPLES / "train.py").read_text()
+    assert "msmemscope" not in source, "an unmodified script"
+    (loop,) = re.findall(r"^```python\n(for batch .*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert source.endswith(loop)
+    (tmp_path / "cards").mkdir()
+    environment = {**os.environ, "STANDIN_RUN_DIR": str(tmp_path / "cards"), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    command = [PROGRAM, "-o", tmp_path / "output", "--", sys.executable, script]
+    finished = subprocess.run(command, env=environment, cwd=EXAMPLES.parent, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    printed = [line.rstrip() for line in finished.stderr.splitlines() if not re.match(r"\[\w", line)]
+    start = next(number for number, line in enumerate(printed) if line.startswith("Leak: "))
+    assert [line for line in shown if line] == [line for line in printed[start:] if line][: sum(map(bool, shown))]

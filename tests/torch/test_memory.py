@@ -99,7 +99,7 @@ def test_pool_messages_follow_the_allocator(tmp_path):
 
 def test_several_devices_and_copies_between_them():
     assert torch.npu.device_count() >= 2
-    first = torch.arange(1000, dtype=torch.float32, device="npu:0")
+    first = torch.arange(1000, dtype=torch.float32).to("npu:0")
     second = first.to("npu:1")
     assert second.device.index == 1
     assert torch.equal(second.cpu(), torch.arange(1000, dtype=torch.float32))

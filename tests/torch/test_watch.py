@@ -136,6 +136,49 @@ def test_a_hunt_that_waits_for_everything_makes_such_a_race_disappear(tmp_path):
     assert "no change that no operator declared" in watched.stderr
 
 
+#: A kernel as people see it.
+SCATTER = "ScatterNd_0123456789abcdef0123456789abcdef_3"
+#: How each mode watches the victim around kernels.
+KERNEL_MODES = {
+    "python": (["--level=kernel"], ["--python"]),
+    "both levels": (["--level=op,kernel", "--watch=full,sigmoid_"], []),
+    "from a kernel to a kernel": (["--level=kernel", "--watch=FillScalar:0,Sigmoid,full-content"], []),
+    "auto": (["--level=kernel", "--watch=auto"], []),
+}
+
+
+@pytest.mark.parametrize("mode, blocking", [*((mode, "1") for mode in KERNEL_MODES), ("auto", "0")])
+def test_the_kernel_that_did_it_is_named(tmp_path, mode, blocking):
+    options, arguments = KERNEL_MODES[mode]
+    arguments = [str(STOMPS), "one_of_several_kernels", *arguments]
+    watched = Watched(tmp_path, options, arguments, ASCEND_LAUNCH_BLOCKING=blocking)
+    (found,) = watched.corruptions
+    assert (found["operator"], found["is_by_operator"], found["call"]) == (SCATTER, True, 1)
+    assert found["launched_by"] == "torch._ops.stomp.chain.default"
+    assert (found["since_operator"], found["since_after"]) == (SCATTER, False)
+    span = {"start": 100, "end": 164} if "full-content" in options[-1] else {"start": 0, "end": 512}
+    assert found["spans"] == [span]
+    text = " ".join(watched.text.split())
+    assert f"during the kernel {SCATTER} (launch 1) of stomp.chain.default, which does not declare to write it" in text
+    assert "every launch waited for its stream" in text
+    assert ("ASCEND_LAUNCH_BLOCKING was not 1" in text) == (blocking == "0")
+    if mode != "auto":
+        rows = "".join(path.read_text() for path in watched.files("*.csv")).splitlines()
+        names = [*(path.name for path in watched.files("*.bin")), *rows]
+        for moment in ("before", "after"):
+            assert any(f"{SCATTER}_1-" in name and moment in name for name in names), names
+
+
+@pytest.mark.parametrize("mode", ["both levels", "auto"])
+def test_kernels_that_do_nothing_wrong_are_not_reported(tmp_path, mode):
+    options, arguments = KERNEL_MODES[mode]
+    watched = Watched(tmp_path, options, [str(STOMPS), "no_one_of_several_kernels", *arguments])
+    assert watched.corruptions == []
+    assert watched.report["has_kernels"]
+    if mode == "auto":
+        assert watched.report["hunt"]["kernels"] > 4
+
+
 def line_of(function, text):
     lines = STOMPS.read_text().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(f"def {function}("))
@@ -190,8 +233,9 @@ print("loss", float(loss))
 """
 
 
-def test_training_declares_everything_it_writes(tmp_path):
-    watched = Watched(tmp_path, ["--watch=auto"], ["-c", TRAINING])
+@pytest.mark.parametrize("level", ["op", "kernel"])
+def test_training_declares_everything_it_writes(tmp_path, level):
+    watched = Watched(tmp_path, ["--watch=auto", f"--level={level}"], ["-c", TRAINING])
     assert watched.corruptions == []
     hunt = watched.report["hunt"]
     assert hunt["operators"] > 100 and hunt["looks_taken"] == hunt["looks_due"] and hunt["blind_operators"] == 0

@@ -34,6 +34,9 @@ KINDS = {
     33: "acl_finalize",
     34: "set_device",
     40: "operator",
+    48: "kernel_launch",
+    49: "kernel_start",
+    50: "kernel_end",
 }
 Entry = namedtuple("Entry", "process library kind sequence time address size flags device result thread text")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .. import _host_tensors
-from . import autograd, loops, modules, optimizer, parameters, watching
+from . import autograd, holders, loops, modules, optimizer, parameters, watching
 from . import launches as observer
 from .operators import operators
 
 
-def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: bool) -> None:
+def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: bool, looks: bool) -> None:
     """Bring all collectors in line with what is wanted."""
     if host:
         _host_tensors.watch(is_complete=True)
@@ -22,3 +22,4 @@ def follow(*, launches: bool, accesses: bool, owners: bool, host: bool, watch: b
     modules.follow(is_followed)
     optimizer.follow(owners)
     parameters.follow(owners)
+    holders.follow(looks)

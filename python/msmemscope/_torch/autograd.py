@@ -6,7 +6,9 @@ caller keeps in its thread-local state, so the labels travel in that: each opera
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
 import threading
 from typing import Any, Callable
 
@@ -60,8 +62,22 @@ def _hand_on(labels: list[int]) -> bool:
     stash, get, has = _STATE
     if not (stash and get and has) or not _internal.hand_on_labels(_handed_on):
         return False
+    if not _takes_reference(stash):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(labels))
     stash(_LABELS, labels)
     return True
+
+
+@functools.cache
+def _takes_reference(stash: Callable[[str, Any], None]) -> bool:
+    """Whether PyTorch takes a reference to what is handed on: releases before 2.5 only give one back, later."""
+    trial: list[int] = []
+    references = sys.getrefcount(trial)
+    stash(_LABELS, trial)
+    takes_reference = sys.getrefcount(trial) > references
+    if not takes_reference:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(trial))
+    return takes_reference
 
 
 def _handed_on() -> list[int]:

@@ -12,6 +12,7 @@ import sys
 import torch
 
 from .. import _internal
+from .._holders.schedule import looks
 
 #: The first and the last release whose interface is known.
 _FIRST, _LAST = (2, 6), (2, 14)
@@ -21,12 +22,15 @@ def follow(is_wanted: bool) -> bool:
     """Observe launches, or stop doing so; gives whether they are observed."""
     if not is_wanted:
         _internal.ignore_operators()
+        _internal.notice_operators(None)
         return False
     if not _is_known_release():
         return False
     # Operators come with modules and libraries; asking for each of thousands takes longer than many a step.
     composites = _composites("torch_npu" in sys.modules, len(sys.modules), len(torch.ops.loaded_libraries))
-    return _internal.observe_operators(composites, _trial)
+    is_observed = _internal.observe_operators(composites, _trial)
+    _internal.notice_operators(looks.operators_passed if is_observed else None)
+    return is_observed
 
 
 def _is_known_release() -> bool:

@@ -15,7 +15,8 @@ from typing import Any, Callable
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .. import _internal
-from . import phases
+from .._holders.schedule import OPTIMIZER, PROFILER, looks
+from . import phases, ranks
 from .harmless import harmless
 from .module_calls import is_compiling
 
@@ -91,6 +92,8 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if not running:
         _internal.autograd(phases.OTHER)
         _internal.loop_turn(OPTIMIZER_STEP, _optimizers.of(optimizer))
+        looks.turned(OPTIMIZER)
+        ranks.learn()
 
 
 def _follow_profiler(name: str, is_wanted: bool) -> None:
@@ -117,3 +120,5 @@ def _follow_profiler(name: str, is_wanted: bool) -> None:
 @harmless("steps of a profiler")
 def _turned(profiler: Any) -> None:
     _internal.loop_turn(PROFILER_STEP, _profilers.of(profiler))
+    looks.turned(PROFILER)
+    ranks.learn()

@@ -11,6 +11,8 @@ import weakref
 from typing import Any
 
 from .. import _internal
+from .._holders.schedule import MODULE, looks
+from . import ranks
 from .harmless import harmless
 from .loops import MODULE_CALL, Numbers
 from .module_calls import Observation
@@ -45,6 +47,8 @@ def _called(module: Any, arguments: Any) -> None:
         open_calls.clear()
     if not open_calls:
         _internal.loop_turn(MODULE_CALL, _models.of(module))
+        looks.turned(MODULE)
+        ranks.learn()
         _learn(module)
     name = _name(module)
     open_calls.append((id(module), name))

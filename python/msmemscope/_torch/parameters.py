@@ -14,7 +14,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from .. import _internal
-from ..hijacker.taggers import tagged_modules
+from ..frameworks._vllm_memory import tagged_modules
 from .harmless import harmless
 from .memory_labels import label_memory
 from .module_calls import Observation, is_compiling

@@ -74,7 +74,7 @@ class Watching:
                 "other threads launch meanwhile may be taken for the work of the operator; set it to 1 before relying "
                 "on the names of operators"
             )
-        atexit.register(self._native.record_coverage)
+        atexit.register(self.record_coverage)
 
     def _note_alive_blocks(self) -> None:
         try:
@@ -116,13 +116,17 @@ class Watching:
         """Where blocks are watched that somebody named."""
         return self._native.addresses()
 
+    def follow_level(self) -> None:
+        """Look around operators, kernels or both, as the settings say."""
+        self._native.follow_level()
+
     def forget_settings(self) -> None:
         """Watch only what somebody named."""
         self._native.forget_settings()
 
     def record_coverage(self) -> None:
         """Take down how much was looked at so far."""
-        self._native.record_coverage()
+        _tell(self._native.record_coverage())
 
 
 def _tell(texts: list[str]) -> None:
@@ -140,5 +144,7 @@ def follow(wanted: bool) -> Watching | None:
         _watching = Watching()
     if _watching is not None and not _internal.wants_watch():
         _watching.forget_settings()
+    if _watching is not None:
+        _watching.follow_level()
     watcher.follow(_watching if wanted else None)
     return _watching if wanted else None

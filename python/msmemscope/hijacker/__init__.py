@@ -1,6 +1,6 @@
 """Hooks into functions of frameworks, for labels and snapshots where users cannot put them.
 
-The table of functions is in :mod:`msmemscope.hijacker.targets`; functions of modules that are not
+The functions are named in :mod:`msmemscope.frameworks`, framework by framework; functions of modules that are not
 imported yet are hooked when they are.
 """
 

@@ -5,6 +5,46 @@ use std::ffi::c_void;
 unsafe extern "C" {
     fn rtGetDevice(device: *mut i32) -> i32;
     fn rtGetStreamId(stream: *mut c_void, id: *mut i32) -> i32;
+    fn rtsLaunchKernelWithHostArgs(
+        function: *mut c_void,
+        blocks: u32,
+        stream: *mut c_void,
+        configuration: *mut c_void,
+        arguments: *mut c_void,
+        argument_bytes: u32,
+        placeholders: *mut c_void,
+        placeholder_count: u32,
+    ) -> i32;
+    fn rtLaunchKernelByFuncHandleV3(
+        function: *mut c_void,
+        blocks: u32,
+        arguments: *const ArgumentsEx,
+        stream: *mut c_void,
+        configuration: *const c_void,
+    ) -> i32;
+}
+
+/// `rtArgsEx_t`.
+#[repr(C)]
+struct ArgumentsEx {
+    arguments: *const c_void,
+    host_inputs: *const c_void,
+    size_bytes: u32,
+    rest: [u32; 3],
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchKernelImpl(
+    function: *mut c_void,
+    blocks: u32,
+    arguments: *const c_void,
+    argument_bytes: usize,
+    stream: *mut c_void,
+) -> i32 {
+    let host_inputs = std::ptr::null();
+    let arguments = ArgumentsEx { arguments, host_inputs, size_bytes: argument_bytes as u32, rest: [0; 3] };
+    // SAFETY: arguments of the caller; their description outlives the call.
+    unsafe { rtLaunchKernelByFuncHandleV3(function, blocks, &raw const arguments, stream, std::ptr::null()) }
 }
 
 #[unsafe(no_mangle)]
@@ -17,4 +57,22 @@ unsafe extern "C" fn aclrtGetDeviceImpl(device: *mut i32) -> i32 {
 unsafe extern "C" fn aclrtStreamGetIdImpl(stream: *mut c_void, id: *mut i32) -> i32 {
     // SAFETY: the runtime checks both pointers.
     unsafe { rtGetStreamId(stream, id) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchKernelWithHostArgsImpl(
+    function: *mut c_void,
+    blocks: u32,
+    stream: *mut c_void,
+    configuration: *mut c_void,
+    arguments: *mut c_void,
+    argument_bytes: usize,
+    placeholders: *mut c_void,
+    placeholder_count: usize,
+) -> i32 {
+    let (bytes, count) = (argument_bytes as u32, placeholder_count as u32);
+    // SAFETY: arguments of the caller.
+    unsafe {
+        rtsLaunchKernelWithHostArgs(function, blocks, stream, configuration, arguments, bytes, placeholders, count)
+    }
 }

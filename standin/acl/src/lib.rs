@@ -12,6 +12,7 @@ mod event;
 mod host_register;
 mod information;
 mod initialization;
+mod kernel;
 mod log;
 mod memory;
 mod runtime;

@@ -72,7 +72,7 @@ pub fn max_pool(input: &Tensor, window: &Window, output: &Tensor, positions: &Te
     positions.write(&found);
 }
 
-/// Gradient of [`max_pool`] over so many dimensions, from the positions it found.
+/// Gradient of [`max_pool`] over this many dimensions, from the positions it found.
 pub fn max_pool_backward(gradient: &Tensor, positions: &Tensor, dimensions: usize, output: &Tensor) {
     let (gradients, positions) = (gradient.read::<f64>(), positions.read::<i64>());
     let (outer, space) = output.shape.split_at(output.rank() - dimensions);

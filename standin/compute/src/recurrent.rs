@@ -41,7 +41,7 @@ impl Trace {
         Self { gates: (0..hidden.len() / size.max(1)).flat_map(part).collect(), memory, hidden }
     }
 
-    /// The values of one of so many gates.
+    /// The values of one of this many gates.
     #[must_use]
     pub fn gate(&self, gate: usize, gates: usize, size: usize) -> Vec<f64> {
         self.gates.chunks(size.max(1)).skip(gate).step_by(gates).flatten().copied().collect()

@@ -7,6 +7,8 @@
 mod address;
 mod allocation;
 mod card;
+mod channel;
+mod device_clock;
 mod error;
 mod exports;
 mod flags;

@@ -2,6 +2,8 @@
 
 use crate::allocation::Allocations;
 use crate::card::Cards;
+use crate::channel::Channels;
+use crate::device_clock::DeviceClock;
 use crate::virtual_memory::VirtualMemory;
 use standin_support::ProcessCell;
 use standin_truth::{Kind, Record, Stamp, TruthWriter};
@@ -15,6 +17,10 @@ pub struct State {
     pub allocations: Mutex<Allocations>,
     /// Physical memory, reserved addresses and mappings.
     pub virtual_memory: Mutex<VirtualMemory>,
+    /// The counters of the cards.
+    pub clock: DeviceClock,
+    /// What cards tell about tasks.
+    pub channels: Channels,
     log: Option<TruthWriter>,
 }
 
@@ -22,11 +28,16 @@ static STATE: ProcessCell<State> = ProcessCell::new();
 
 /// The state of this process; a forked child starts with none of its parent's memory.
 pub fn state() -> &'static State {
-    STATE.get(|| State {
-        cards: Cards::open(),
-        allocations: Mutex::new(Allocations::default()),
-        virtual_memory: Mutex::new(VirtualMemory::default()),
-        log: TruthWriter::from_environment("ascend_hal"),
+    STATE.get(|| {
+        let cards = Cards::open();
+        State {
+            allocations: Mutex::new(Allocations::default()),
+            virtual_memory: Mutex::new(VirtualMemory::default()),
+            clock: DeviceClock::from_environment(),
+            channels: Channels::from_environment(cards.device_count()),
+            log: TruthWriter::from_environment("ascend_hal"),
+            cards,
+        }
     })
 }
 

@@ -25,4 +25,21 @@ enum {
     ACL_ERROR_RT_MEMORY_ALLOCATION = 207001
 };
 
+/* Types of elements and arrangements of tensors. */
+typedef enum {
+    ACL_DT_UNDEFINED = -1,
+    ACL_FLOAT = 0,
+    ACL_FLOAT16 = 1,
+    ACL_INT8 = 2,
+    ACL_INT32 = 3,
+    ACL_UINT8 = 4,
+    ACL_INT16 = 6,
+    ACL_INT64 = 9,
+    ACL_DOUBLE = 11,
+    ACL_BOOL = 12,
+    ACL_BF16 = 27
+} aclDataType;
+
+typedef enum { ACL_FORMAT_UNDEFINED = -1, ACL_FORMAT_NCHW = 0, ACL_FORMAT_ND = 2, ACL_FORMAT_FRACTAL_NZ = 29 } aclFormat;
+
 #endif

@@ -16,7 +16,27 @@ static NAMED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 const REFUSED: i32 = 100_024;
 
 unsafe extern "C" {
-    fn standinSubmit(stream: *mut c_void, function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void) -> i32;
+    fn standinKernel(name: *const c_char, task_type: u32) -> *mut c_void;
+    fn aclrtLaunchKernelWithHostArgs(
+        function: *mut c_void,
+        blocks: u32,
+        stream: *mut c_void,
+        configuration: *mut c_void,
+        arguments: *mut c_void,
+        argument_bytes: usize,
+        placeholders: *mut c_void,
+        placeholder_count: usize,
+    ) -> i32;
+}
+
+/// Type of tasks that the card's own processor does.
+const TASK_TYPE_AI_CPU: u32 = 1;
+
+/// What a kernel is given: the arguments of a launch.
+#[repr(C)]
+struct Arguments {
+    function: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
 }
 
 /// An operator on its way to the worker of a stream.
@@ -32,14 +52,18 @@ unsafe fn execute(name: *const c_char, stream: *mut c_void, operands: impl FnOnc
         return REFUSED;
     }
     // SAFETY: a terminated string by the contract of the C functions.
+    let kernel = unsafe { standinKernel(name, TASK_TYPE_AI_CPU) };
+    // SAFETY: as above.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
     let Some(compute) = operators::computation(&name) else {
         return unknown(name);
     };
     let launch = Box::into_raw(Box::new(Launch { name, compute, operands: operands() }));
-    // SAFETY: `run` takes the launch over, unless it is not accepted.
+    let mut arguments = Arguments { function: run, argument: launch.cast() };
+    let (pointer, none) = ((&raw mut arguments).cast(), std::ptr::null_mut());
+    // SAFETY: `run` takes the launch over, unless it is not accepted; the arguments are copied during the call.
     unsafe {
-        let result = standinSubmit(stream, run, launch.cast());
+        let result = aclrtLaunchKernelWithHostArgs(kernel, 1, stream, none, pointer, size_of::<Arguments>(), none, 0);
         if result != 0 {
             drop(Box::from_raw(launch));
         }

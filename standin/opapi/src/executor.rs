@@ -1,5 +1,6 @@
 //! Between the two phases of an operator: the executor holds the computation until it is given to a stream.
 
+use crate::kernel::{Unit, launch_kernels};
 use standin_support::{ProcessCell, size_from_environment};
 use standin_truth::format::HOST_DEVICE;
 use standin_truth::{Kind, Record, TruthWriter};
@@ -60,7 +61,6 @@ fn state() -> &'static State {
 }
 
 unsafe extern "C" {
-    fn standinSubmit(stream: *mut c_void, function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void) -> i32;
     fn rtStreamSynchronize(stream: *mut c_void) -> i32;
 }
 
@@ -86,15 +86,20 @@ pub unsafe fn prepare(
     0
 }
 
-/// Second phase: gives the computation to the stream.
+/// Second phase: gives the computation to the stream, as a kernel.
 pub unsafe fn launch(name: &'static str, executor: *mut Executor, stream: *mut c_void) -> i32 {
+    // SAFETY: as for the function called.
+    unsafe { launch_on(Unit::of(name), name, executor, stream) }
+}
+
+unsafe fn launch_on(unit: Unit, name: &'static str, executor: *mut Executor, stream: *mut c_void) -> i32 {
     log(name, stream);
     if executor.is_null() {
         return 0;
     }
     // SAFETY: the executor was made by `prepare` and is used once; `run` takes it over.
     unsafe {
-        let result = standinSubmit(stream, run, executor.cast());
+        let result = launch_kernels(unit, name, stream, run, executor.cast());
         if result != 0 {
             drop(Box::from_raw(executor));
         }
@@ -106,7 +111,7 @@ pub unsafe fn launch(name: &'static str, executor: *mut Executor, stream: *mut c
 pub unsafe fn launch_and_wait(name: &'static str, executor: *mut Executor, stream: *mut c_void) -> i32 {
     // SAFETY: as for the functions called.
     unsafe {
-        let result = launch(name, executor, stream);
+        let result = launch_on(Unit::AiCpu, name, executor, stream);
         if result == 0 { rtStreamSynchronize(stream) } else { result }
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::error::{RuntimeError, code};
 use crate::state::state;
-use crate::stream::{Stream, Work, synchronize_device};
+use crate::stream::{Stream, Task, Work, synchronize_device};
+use crate::task_reports::ApiCall;
 use std::ffi::c_void;
 
 /// An address that travels to a worker.
@@ -65,8 +66,9 @@ unsafe extern "C" fn rtMemcpyAsync(
     _kind: i32,
     stream: *mut c_void,
 ) -> i32 {
+    let _call = ApiCall::begin();
     let work = copy_work(target, room, source, count);
-    code(work.and_then(|work| Stream::find(stream as u64)?.submit(work)))
+    code(work.and_then(|work| Stream::find(stream as u64)?.submit(Task::Copy, work)))
 }
 
 #[unsafe(no_mangle)]
@@ -76,8 +78,9 @@ unsafe extern "C" fn rtMemset(target: *mut c_void, room: u64, value: u32, count:
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rtMemsetAsync(target: *mut c_void, room: u64, value: u32, count: u64, stream: *mut c_void) -> i32 {
+    let _call = ApiCall::begin();
     let work = fill_work(target, room, value, count);
-    code(work.and_then(|work| Stream::find(stream as u64)?.submit(work)))
+    code(work.and_then(|work| Stream::find(stream as u64)?.submit(Task::Copy, work)))
 }
 
 /// Our own: waits for all work of the thread's device, if it has one.

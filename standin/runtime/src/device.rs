@@ -1,5 +1,6 @@
 //! Devices of the runtime.
 
+use crate::driver::MsprofNotifySetDevice;
 use crate::error::{RuntimeError, code};
 use crate::state::{set_current_device, state};
 use crate::stream::synchronize_device;
@@ -9,7 +10,11 @@ const DEFAULT_SOC_NAME: &str = "Ascend910B1";
 
 #[unsafe(no_mangle)]
 extern "C" fn rtSetDevice(device: i32) -> i32 {
-    code(state().physical_device(device).map(|_| set_current_device(device)))
+    code(state().physical_device(device).map(|physical| {
+        set_current_device(device);
+        // SAFETY: plain numbers.
+        unsafe { MsprofNotifySetDevice(0, physical, true) };
+    }))
 }
 
 /// Our own: the device that threads use which never choose one.

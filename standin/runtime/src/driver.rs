@@ -1,6 +1,6 @@
-//! What the runtime calls in `libascend_hal.so`.
+//! What the runtime calls in `libascend_hal.so` and `libprofapi.so`.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 /// `struct drv_mem_prop`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,4 +37,23 @@ unsafe extern "C" {
     pub fn halMemUnmap(pointer: *mut c_void) -> i32;
     pub fn drvGetDevNum(count: *mut u32) -> i32;
     pub fn standinDeviceMemory(device: u32, total: *mut u64, used: *mut u64) -> i32;
+}
+
+unsafe extern "C" {
+    pub fn MsprofRegisterCallback(module: u32, handler: unsafe extern "C" fn(u32, *mut c_void, u32) -> i32) -> i32;
+    pub fn MsprofReportCompactInfo(aging: u32, data: *const c_void, length: u32) -> i32;
+    pub fn MsprofGetHashId(text: *const c_char, length: usize) -> u64;
+    pub fn MsprofSysCycleTime() -> u64;
+    pub fn MsprofNotifySetDevice(chip: u32, device: u32, is_open: bool) -> i32;
+    pub fn standinTaskRecord(
+        device: u32,
+        function: u32,
+        queue_entry_type: u32,
+        stream: u32,
+        task: u32,
+        has_expanded_ids: u32,
+        ticks: *mut u64,
+        host_ns: *mut u64,
+    ) -> i32;
+    pub fn halGetDeviceInfo(device: u32, module: i32, information: i32, value: *mut i64) -> i32;
 }

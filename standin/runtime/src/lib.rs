@@ -13,4 +13,5 @@ mod memory;
 mod state;
 mod stream;
 mod stream_exports;
+mod task_reports;
 mod virtual_memory;

@@ -1,10 +1,13 @@
 //! The runtime's state in this process, and the device of each thread.
 
-use crate::driver::drvGetDevNum;
+use crate::driver::{drvGetDevNum, halGetDeviceInfo};
 use crate::error::RuntimeError;
 use crate::event::Events;
+use crate::kernel::Kernel;
 use crate::stream::Stream;
+use crate::task_reports::TaskIdentity;
 use standin_support::ProcessCell;
+use standin_truth::{Kind, Record, TruthWriter};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -24,6 +27,9 @@ pub struct State {
     pub events: RwLock<Events>,
     /// Whether every piece of work is waited for at once (`ASCEND_LAUNCH_BLOCKING=1`).
     pub blocking: bool,
+    /// Whether cards of this kind count tasks for all their streams together.
+    pub counts_tasks_by_card: bool,
+    log: Option<TruthWriter>,
 }
 
 static STATE: ProcessCell<State> = ProcessCell::new();
@@ -40,6 +46,8 @@ pub fn state() -> &'static State {
         streams: RwLock::new(HashMap::new()),
         default_streams: Mutex::new(HashMap::new()),
         events: RwLock::default(),
+        counts_tasks_by_card: std::env::var("STANDIN_SOC").is_ok_and(|soc| soc.contains("950") || soc.contains("960")),
+        log: TruthWriter::from_environment("runtime"),
         blocking: std::env::var("ASCEND_LAUNCH_BLOCKING").is_ok_and(|value| value.trim() == "1"),
     })
 }
@@ -68,6 +76,44 @@ impl State {
     pub fn physical_device(&self, logical: i32) -> Result<u32, RuntimeError> {
         let index = usize::try_from(logical).map_err(|_| RuntimeError::InvalidDevice)?;
         self.visible_devices.get(index).copied().ok_or(RuntimeError::InvalidDevice)
+    }
+
+    /// The counter of a card now, if that is logged.
+    pub fn card_clock(&self, device: u32) -> u64 {
+        const COUNTER: i32 = 13;
+        let mut ticks = 0i64;
+        if self.log.is_some() {
+            // SAFETY: writes one number.
+            unsafe { halGetDeviceInfo(device, 0, COUNTER, &raw mut ticks) };
+        }
+        ticks.cast_unsigned()
+    }
+
+    /// Writes down what happens to a kernel, now or at a moment given.
+    pub fn log_kernel(
+        &self,
+        kind: Kind,
+        identity: TaskIdentity,
+        kernel: &Kernel,
+        ticks: u64,
+        time_ns: Option<u64>,
+        result: i32,
+    ) {
+        let Some(log) = &self.log else { return };
+        let stamp = log.stamp();
+        let record = Record {
+            kind,
+            text_bytes: 0,
+            sequence: stamp.sequence,
+            time_ns: time_ns.unwrap_or(stamp.time_ns),
+            address: u64::from(identity.stream) << 32 | u64::from(identity.task),
+            size_bytes: ticks,
+            flags: u64::from(kernel.task_type.0),
+            device: identity.device.cast_signed(),
+            result,
+            thread: 0,
+        };
+        log.append(record, Some(kernel.name.to_bytes()));
     }
 
     /// Makes `device` the device of threads that have none.

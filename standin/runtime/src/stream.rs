@@ -1,20 +1,83 @@
-//! Streams: queues of work with a worker thread each, started when the first work arrives.
+//! Streams: queues of tasks with a worker thread each, started when the first task arrives.
+//!
+//! Tasks are numbered as on a card, which tells through the driver when it starts and finishes each; the numbers are
+//! reported to profilers that asked for them.
 
+use crate::driver::standinTaskRecord;
 use crate::error::RuntimeError;
 use crate::event::Event;
+use crate::kernel::Kernel;
 use crate::state::{lock, state};
+use crate::task_reports::{self, TaskIdentity, has_expanded_ids};
+use standin_truth::Kind;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Work of a stream.
 pub type Work = Box<dyn FnOnce() + Send>;
 
+/// Which unit of the card does a task, by the numbers of reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskType(pub u32);
+
+/// What a task is.
+#[derive(Clone, Copy)]
+pub enum Task {
+    /// A kernel.
+    Kernel(&'static Kernel),
+    /// A copy or fill.
+    Copy,
+    /// An event is recorded.
+    Record,
+    /// An event is waited for.
+    Wait,
+    /// Work of our own that no card would have.
+    Unseen,
+}
+
+impl Task {
+    /// Its type in reports.
+    fn task_type(self) -> TaskType {
+        match self {
+            Self::Kernel(kernel) => kernel.task_type,
+            Self::Copy => TaskType(5),
+            Self::Record => TaskType(2),
+            Self::Wait | Self::Unseen => TaskType(3),
+        }
+    }
+
+    /// Its kind of entry in the submission queue.
+    fn queue_entry_type(self) -> u32 {
+        match self {
+            Self::Kernel(_) | Self::Unseen => 0,
+            Self::Copy => 11,
+            Self::Record => 3,
+            Self::Wait => 4,
+        }
+    }
+}
+
+/// Announces that the ids of a stream's tasks begin again.
+const TASK_TYPE_FLIP: TaskType = TaskType(98);
+const TASK_STARTS: u32 = 0;
+const TASK_ENDS: u32 = 1;
+const MOST_DEVICES: usize = 64;
+
+/// A task on its way.
+struct Waiting {
+    task: Task,
+    number: u32,
+    work: Work,
+}
+
 /// The queue of a stream.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Work>,
+    waiting: VecDeque<Waiting>,
+    next_task: u32,
+    latest_kernel: Option<(u32, &'static Kernel)>,
     submitted: u64,
     finished: u64,
     has_worker: bool,
@@ -27,6 +90,7 @@ pub struct Stream {
     pub id: i32,
     /// Logical device of the stream.
     pub device: i32,
+    physical_device: u32,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -34,9 +98,10 @@ pub struct Stream {
 impl Stream {
     /// A stream of `device` without work.
     pub fn new(device: i32) -> Self {
-        static NEXT_ID: AtomicI32 = AtomicI32::new(0);
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { id, device, queue: Mutex::new(Queue::default()), changed: Condvar::new() }
+        static NEXT_IDS: [AtomicI32; MOST_DEVICES] = [const { AtomicI32::new(0) }; MOST_DEVICES];
+        let physical_device = state().physical_device(device).unwrap_or_default();
+        let id = NEXT_IDS[physical_device as usize % MOST_DEVICES].fetch_add(1, Ordering::Relaxed);
+        Self { id, device, physical_device, queue: Mutex::new(Queue::default()), changed: Condvar::new() }
     }
 
     /// The stream behind a handle; null is the default stream of the thread's device.
@@ -51,13 +116,19 @@ impl Stream {
         streams.get(&handle).cloned().ok_or(RuntimeError::InvalidStream)
     }
 
-    /// Adds work; with `ASCEND_LAUNCH_BLOCKING=1` also waits for it.
-    pub fn submit(self: &Arc<Self>, work: Work) -> Result<(), RuntimeError> {
+    /// Adds a task; with `ASCEND_LAUNCH_BLOCKING=1` also waits for it.
+    pub fn submit(self: &Arc<Self>, task: Task, work: Work) -> Result<(), RuntimeError> {
         let mut queue = lock(&self.queue);
         if queue.closed {
             return Err(RuntimeError::InvalidStream);
         }
-        queue.waiting.push_back(work);
+        let number = self.number_of(task, &mut queue);
+        if let Task::Kernel(kernel) = task {
+            queue.latest_kernel = Some((number, kernel));
+            let ticks = state().card_clock(self.physical_device);
+            state().log_kernel(Kind::KernelLaunch, self.identity(number), kernel, ticks, None, 0);
+        }
+        queue.waiting.push_back(Waiting { task, number, work });
         queue.submitted += 1;
         if !queue.has_worker {
             queue.has_worker = true;
@@ -66,7 +137,38 @@ impl Stream {
         }
         self.changed.notify_all();
         drop(queue);
+        self.report(task, number);
         if state().blocking { self.synchronize(None) } else { Ok(()) }
+    }
+
+    /// Numbers a task: within its stream, or within its card where that counts them together.
+    fn number_of(&self, task: Task, queue: &mut Queue) -> u32 {
+        static NEXT_OF_DEVICE: [AtomicU32; MOST_DEVICES] = [const { AtomicU32::new(0) }; MOST_DEVICES];
+        if matches!(task, Task::Unseen) {
+            return 0;
+        }
+        if state().counts_tasks_by_card {
+            return NEXT_OF_DEVICE[self.physical_device as usize % MOST_DEVICES].fetch_add(1, Ordering::Relaxed);
+        }
+        let number = queue.next_task;
+        queue.next_task = number.wrapping_add(1);
+        number
+    }
+
+    fn identity(&self, task: u32) -> TaskIdentity {
+        TaskIdentity { device: self.physical_device, stream: self.id.cast_unsigned(), task }
+    }
+
+    /// Tells profilers about a task that is in the queue.
+    fn report(&self, task: Task, number: u32) {
+        if matches!(task, Task::Unseen) || !task_reports::are_wanted(self.physical_device) {
+            return;
+        }
+        if number & 0xffff == 0 && number != 0 {
+            task_reports::report(self.identity(number), TASK_TYPE_FLIP, 0);
+        }
+        let hash = if let Task::Kernel(kernel) = task { kernel.hash() } else { 0 };
+        task_reports::report(self.identity(number), task.task_type(), hash);
     }
 
     /// Waits until everything submitted so far is done.
@@ -97,30 +199,56 @@ impl Stream {
 
     /// Lets the worker end once the queue is empty; no more work is taken.
     pub fn close(&self) {
-        lock(&self.queue).closed = true;
+        let mut queue = lock(&self.queue);
+        queue.closed = true;
+        let latest_kernel = queue.latest_kernel;
+        drop(queue);
         self.changed.notify_all();
+        if let (Some((number, kernel)), true) = (latest_kernel, task_reports::are_wanted(self.physical_device)) {
+            task_reports::report_again(self.identity(number), kernel.task_type, kernel.hash());
+        }
     }
 
     /// Queues a recording of `event`.
     pub fn record(self: &Arc<Self>, event: Arc<Event>) -> Result<(), RuntimeError> {
         let number = event.begin_recording();
-        self.submit(Box::new(move || event.complete(number)))
+        self.submit(Task::Record, Box::new(move || event.complete(number)))
     }
 
     /// Makes later work wait for the latest recording of `event`, or its first one.
     pub fn wait_for(self: &Arc<Self>, event: Arc<Event>) -> Result<(), RuntimeError> {
         let number = event.awaited_recording();
-        self.submit(Box::new(move || event.wait(number)))
+        self.submit(Task::Wait, Box::new(move || event.wait(number)))
+    }
+
+    /// The card starts or finishes a task.
+    fn note(&self, task: Task, number: u32, function: u32) {
+        if matches!(task, Task::Unseen) {
+            return;
+        }
+        let (mut ticks, mut host_ns) = (0, 0);
+        let TaskIdentity { device, stream, task: number } = self.identity(number);
+        let (entry_type, expanded) = (task.queue_entry_type(), u32::from(has_expanded_ids()));
+        // SAFETY: both results outlive the call.
+        let fate = unsafe {
+            standinTaskRecord(device, function, entry_type, stream, number, expanded, &raw mut ticks, &raw mut host_ns)
+        };
+        if let Task::Kernel(kernel) = task {
+            let kind = if function == TASK_STARTS { Kind::KernelStart } else { Kind::KernelEnd };
+            state().log_kernel(kind, self.identity(number), kernel, ticks, Some(host_ns), fate);
+        }
     }
 
     fn run(&self) {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(work) = queue.waiting.pop_front() {
+            if let Some(Waiting { task, number, work }) = queue.waiting.pop_front() {
                 drop(queue);
+                self.note(task, number, TASK_STARTS);
                 // A panic in an operator must not take the job down silently: the message is printed by the panic
                 // itself and the stream goes on.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+                self.note(task, number, TASK_ENDS);
                 queue = lock(&self.queue);
                 queue.finished += 1;
                 self.changed.notify_all();

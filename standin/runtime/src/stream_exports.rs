@@ -3,7 +3,8 @@
 use crate::error::{RuntimeError, code};
 use crate::event::Event;
 use crate::state::state;
-use crate::stream::{Stream, Work};
+use crate::stream::{Stream, Task, Work};
+use crate::task_reports::ApiCall;
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError};
 
@@ -61,6 +62,7 @@ unsafe extern "C" fn rtGetStreamId(stream: *mut c_void, id: *mut i32) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn rtStreamWaitEvent(stream: *mut c_void, event: *mut c_void) -> i32 {
+    let _call = ApiCall::begin();
     code(Stream::find(stream as u64).and_then(|stream| stream.wait_for(Event::find_for_waiting(event as u64)?)))
 }
 
@@ -82,6 +84,7 @@ extern "C" fn rtEventDestroy(event: *mut c_void) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn rtEventRecord(event: *mut c_void, stream: *mut c_void) -> i32 {
+    let _call = ApiCall::begin();
     code(Event::find(event as u64).and_then(|event| Stream::find(stream as u64)?.record(event)))
 }
 
@@ -142,5 +145,5 @@ unsafe extern "C" fn standinSubmit(
     let argument = Argument(argument);
     // SAFETY: function and argument belong together by the contract of this function.
     let work: Work = Box::new(move || unsafe { function(argument.take()) });
-    code(Stream::find(stream as u64).and_then(|stream| stream.submit(work)))
+    code(Stream::find(stream as u64).and_then(|stream| stream.submit(Task::Unseen, work)))
 }

@@ -14,6 +14,8 @@ struct Page {
 /// parent is forgotten, never dropped (its locks may be held by threads that do not exist in the child).
 pub struct ProcessCell<T> {
     page: AtomicPtr<Page>,
+    /// The latest value built here, where leak checkers look: they do not know the page.
+    latest: AtomicPtr<u8>,
     value: PhantomData<T>,
 }
 
@@ -21,7 +23,11 @@ impl<T: Send + Sync> ProcessCell<T> {
     /// A cell without a value.
     #[must_use]
     pub const fn new() -> Self {
-        Self { page: AtomicPtr::new(std::ptr::null_mut()), value: PhantomData }
+        Self {
+            page: AtomicPtr::new(std::ptr::null_mut()),
+            latest: AtomicPtr::new(std::ptr::null_mut()),
+            value: PhantomData,
+        }
     }
 
     /// The value of this process, built by `build` on first use. `build` must not use the cell itself.
@@ -29,13 +35,14 @@ impl<T: Send + Sync> ProcessCell<T> {
         let page = self.page();
         let existing = page.value.load(Ordering::Acquire).cast::<T>();
         // SAFETY: a non-null pointer was published by `build_value` below in this process and is never freed.
-        if let Some(value) = unsafe { existing.as_ref() } { value } else { Self::build_value(page, build) }
+        if let Some(value) = unsafe { existing.as_ref() } { value } else { self.build_value(page, build) }
     }
 
     #[cold]
-    fn build_value(page: &Page, build: impl FnOnce() -> T) -> &T {
+    fn build_value<'page>(&self, page: &'page Page, build: impl FnOnce() -> T) -> &'page T {
         if page.building.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let value = Box::into_raw(Box::new(build()));
+            self.latest.store(value.cast(), Ordering::Relaxed);
             page.value.store(value.cast(), Ordering::Release);
         }
         loop {

@@ -25,6 +25,12 @@ pub fn size_from_environment(name: &str, default: u64) -> u64 {
     from_environment(name, parse_size, "a size such as 64G").unwrap_or(default)
 }
 
+/// Whether the device plays a CANN of the 8.0 time (`STANDIN_CANN=8.0`) instead of a current one.
+#[must_use]
+pub fn is_older_cann() -> bool {
+    std::env::var("STANDIN_CANN").is_ok_and(|release| release.trim() == "8.0")
+}
+
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim().trim_end_matches(['B', 'b']).trim_end_matches('i');
     let (digits, shift) = match text.chars().last()? {

@@ -78,13 +78,21 @@ pub enum Kind {
     SetDevice = 34,
     /// An operator was queued: text is its name; address is the stream.
     Operator = 40,
+    /// A kernel was launched: text is its name; address is the stream id in the high half, the task number in the low
+    /// one; size is the counter of the card; flags is the type of the task.
+    KernelLaunch = 48,
+    /// A kernel started on its card: as above; result says what became of the record in the channel of the card (0 it
+    /// is in the ring, 1 the ring was full, 2 nobody had started the channel).
+    KernelStart = 49,
+    /// A kernel was done: as above.
+    KernelEnd = 50,
 }
 
 impl Kind {
     /// The kind with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
-        const ALL: [Kind; 26] = [
+        const ALL: [Kind; 29] = [
             Kind::HalAlloc,
             Kind::HalFree,
             Kind::HalCreate,
@@ -111,6 +119,9 @@ impl Kind {
             Kind::AclFinalize,
             Kind::SetDevice,
             Kind::Operator,
+            Kind::KernelLaunch,
+            Kind::KernelStart,
+            Kind::KernelEnd,
         ];
         ALL.into_iter().find(|kind| *kind as u32 == number)
     }

@@ -10,8 +10,12 @@ import torch
 import torch.distributed as distributed
 import torch_npu  # noqa: F401
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
+
+try:
+    from torch.distributed.tensor import DTensor, Shard
+except ImportError:  # before 2.5
+    from torch.distributed._tensor import DTensor, Shard
 
 SIZE = 256
 distributed.init_process_group("cpu:fake,npu:fake", store=FakeStore(), rank=0, world_size=2)

@@ -1,4 +1,7 @@
-"""Jobs that mark nothing: their steps follow from what they do. Usage: unmarked.py accumulation|alternating|serving"""
+"""Jobs that mark nothing: their steps follow from what they do.
+
+Usage: unmarked.py accumulation|alternating|serving|profiled|functional|functional_clean
+"""
 
 import sys
 
@@ -39,6 +42,40 @@ def serving():
     network = model()
     for _ in range(9):
         network(torch.ones(16, 64, device="npu"))
+
+
+def profiled():
+    """A profiler with a schedule is told where steps end, which are two of the optimizer's."""
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    schedule = torch.profiler.schedule(wait=1, warmup=1, active=2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as profiler:
+        for _ in range(7):
+            for _ in range(2):
+                network(torch.ones(16, 64, device="npu")).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            profiler.step()
+
+
+@torch.no_grad()
+def functional(keeps=True):
+    """Neither optimizer nor module: a loop over requests around a loop over layers, in plain functions."""
+    weights = [torch.randn(64, 64).npu() * 0.1 for _ in range(20)]
+    answers = []
+    for request in range(30):
+        x = torch.full((32, 64), float(request)).npu()
+        for weight in weights[:6]:
+            x = torch.nn.functional.relu(x @ weight) + x
+        answer = torch.softmax(x, dim=-1)  # the answer
+        if keeps:
+            answers.append(answer)
+        answers.append(answer.max().item())
+
+
+def functional_clean():
+    """The same without keeping anything."""
+    functional(keeps=False)
 
 
 globals()[sys.argv[1]]()

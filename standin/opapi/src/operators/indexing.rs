@@ -19,6 +19,31 @@ fn stack(tensors: &[Tensor], dimension: i64, output: &Tensor) {
     }
 }
 
+/// Every tensor cut into `count` pieces along a dimension, the last filled up with zeros; then the first pieces of all
+/// tensors behind each other, the second ones, and so on.
+fn chunk_and_concatenate(tensors: &[Tensor], dimension: i64, count: i64, output: &Tensor) {
+    let count = count.max(1) as usize;
+    let row_length = output.shape.last().copied().unwrap_or(0);
+    let mut values = vec![0.0; output.len()];
+    let mut column = 0;
+    for tensor in tensors {
+        let dimension = tensor.dimension(dimension);
+        let outer: usize = tensor.shape[..dimension].iter().product();
+        let inner: usize = tensor.shape[dimension + 1..].iter().product();
+        let piece = tensor.shape[dimension].div_ceil(count) * inner;
+        let own = tensor.read::<f64>();
+        let own_length = tensor.shape[dimension] * inner;
+        for (row, target) in values.chunks_exact_mut(row_length.max(1)).enumerate().take(outer * count) {
+            let start = (row % count * piece).min(own_length);
+            let end = (start + piece).min(own_length);
+            let whole = row / count * own_length;
+            target[column..column + end - start].copy_from_slice(&own[whole + start..whole + end]);
+        }
+        column += piece;
+    }
+    output.write(&values);
+}
+
 /// `input` with the slices of these indices added to it.
 fn index_add(input: &Tensor, dimension: i64, index: &Tensor, source: &Tensor, factor: Scalar, output: &Tensor) {
     copy(input, output);
@@ -178,6 +203,8 @@ operators! {
     aclnnInplaceMaskedScatter(target: Tensor, mask: Tensor, source: Tensor) =>
         masked_scatter(&target, &mask, &source);
     aclnnCat(tensors: Vec<Tensor>, dimension: i64, output: Tensor) => concatenate(&tensors, dimension, &output);
+    aclnnChunkCat(tensors: Vec<Tensor>, dimension: i64, count: i64, output: Tensor) =>
+        chunk_and_concatenate(&tensors, dimension, count, &output);
     aclnnStack(tensors: Vec<Tensor>, dimension: i64, output: Tensor) => stack(&tensors, dimension, &output);
     aclnnSort(
         input: Tensor, _stable: bool, dimension: i64, descending: bool, values: Tensor, positions: Tensor,

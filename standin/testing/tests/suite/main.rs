@@ -1,6 +1,7 @@
 //! The stand-in device as C programs see it.
 
 mod device;
+mod kernels;
 mod kill;
 mod libraries;
 mod memory;

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Part of `make bench`: many ranks and huge recordings. Writes docs/benchmarks-fleet.md.
+
+Merges ten thousand summaries; takes one process with many events through finishing, analysing and exporting; asks the
+dataset with DuckDB and, where `make test-fleet` has installed it, with Spark. The most memory is that of the whole
+program. Events per second are those of the wait of the user.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RELEASE = ROOT / "target" / "release"
+PROGRAM = RELEASE / "msmemscope"
+ONE_PROCESS = RELEASE / "examples" / "viewer_input"
+MANY_RANKS = RELEASE / "examples" / "made_fleet"
+FLEET_PYTHON = ROOT / "target" / "fleet-venv" / "bin" / "python"
+SUMMARIES = 10_000
+RANKS = 64
+STEPS = 200
+QUESTIONS = ["peak", "growth", "leaked_blocks", "owners_at_peak", "outliers"]
+ASK = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from msmemscope import fleet
+for name in sys.argv[4:]:
+    begin = time.monotonic()
+    rows = len(fleet.query(name, sys.argv[2], engine=sys.argv[3]))
+    print(name, rows, time.monotonic() - begin, flush=True)
+"""
+
+
+def cost(arguments):
+    """Seconds of waiting, processor seconds and mebibytes of a run of the program."""
+    begin = time.monotonic()
+    process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        sys.exit(f"{arguments[0]} failed: {said.decode(errors='replace')}")
+    return time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def merge(home):
+    """What it costs to merge many summaries, and how large they are."""
+    subprocess.run([MANY_RANKS, home / "one", "1", "1000", "0"], check=True)
+    cost(["finish", home / "one" / "rank0"])
+    text = (home / "one" / "rank0" / "summary.json").read_text()
+    for rank in range(SUMMARIES):
+        own = home / "many" / f"host{rank // 8}" / f"rank{rank}"
+        own.mkdir(parents=True)
+        said = text.replace('"rank":0,', f'"rank":{rank},').replace('"world_size":1,', f'"world_size":{SUMMARIES},')
+        (own / "summary.json").write_text(said)
+    return cost(["fleet", home / "many"]), len(text)
+
+
+def ask(python, dataset, engine):
+    """Seconds of every question."""
+    command = [python, "-c", ASK, ROOT / "python", dataset, engine, *QUESTIONS]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed.returncode != 0:
+        return {}
+    return {line.split()[0]: float(line.split()[2]) for line in completed.stdout.splitlines()}
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--millions", type=int, default=100)
+    arguments.add_argument("--only-print", action="store_true")
+    options = arguments.parse_args()
+    for package, example in [("made-recordings", ONE_PROCESS.name), ("made-recordings", MANY_RANKS.name)]:
+        build = ["cargo", "build", "--release", "-p", package, "--example", example]
+        if shutil.which("cargo") and subprocess.run(build, cwd=ROOT, check=False).returncode != 0:
+            sys.exit("a generator does not build")
+    lines = [
+        "# Many ranks and huge recordings: what they cost",
+        "",
+        f"{os.cpu_count()} CPUs ({platform.machine()}), load {os.getloadavg()[0]:.1f}. Made by `bench/fleet.py`.",
+        "Targets: 10,000 summaries in 10 s and 500 MiB; Parquet 1 million events per second of a core.",
+        "",
+    ]
+    with tempfile.TemporaryDirectory(dir=ROOT / "target") as directory:
+        home = Path(directory)
+        (seconds, _, mebibytes), size = merge(home)
+        said = f"`fleet` of {SUMMARIES:,} summaries of {size / 1024:.0f} KiB: {seconds:.1f} s, {mebibytes:.0f} MiB."
+        print(said, flush=True)
+        millions = options.millions
+        lines += [said, "", f"One process, {millions} million events:", ""]
+        lines += ["| | waiting | processor time | million events per processor second | most memory |"]
+        lines += ["|---|---:|---:|---:|---:|"]
+        recording = home / "recording"
+        recording.mkdir()
+        subprocess.run([ONE_PROCESS, recording, str(millions)], check=True)
+        dataset = home / "dataset"
+        for name, command in [
+            ("finish, csv and summary", ["finish", recording]),
+            ("analyze", ["analyze", recording]),
+            ("export, Parquet", ["export", recording, "--to=parquet", "-o", dataset]),
+        ]:
+            seconds, processor, mebibytes = cost(command)
+            rate = millions / processor
+            lines.append(f"| {name} | {seconds:.0f} s | {processor:.0f} s | {rate:.2f} | {mebibytes:.0f} MiB |")
+            print(lines[-1], flush=True)
+        stored = sum(path.stat().st_size for path in dataset.rglob("*.parquet"))
+        trace = (recording / "recording.trace").stat().st_size
+        events = millions * 1_000_000
+        lines += ["", f"Parquet: {stored / events:.1f} bytes per event; the recording: {trace / events:.1f}.", ""]
+        shutil.rmtree(recording)
+        subprocess.run([MANY_RANKS, home / "job", str(RANKS), str(STEPS), "7"], check=True)
+        cost(["export", home / "job", "--to=parquet", "-o", home / "ranks"])
+        python = FLEET_PYTHON if FLEET_PYTHON.exists() else sys.executable
+        answers = {engine: ask(python, home / "ranks", engine) for engine in ("duckdb", "spark")}
+        lines += [f"Questions to {RANKS} ranks of {STEPS} steps each; Spark's first one starts Spark:", ""]
+        lines += ["| question | DuckDB | Spark, local |", "|---|---:|---:|"]
+        for question in QUESTIONS:
+            cells = [answers[engine].get(question) for engine in ("duckdb", "spark")]
+            shown = [f"{cell:.2f} s" if cell is not None else "not installed" for cell in cells]
+            lines.append(f"| `{question}` | {' | '.join(shown)} |")
+            print(lines[-1], flush=True)
+    if not options.only_print:
+        (ROOT / "docs" / "benchmarks-fleet.md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

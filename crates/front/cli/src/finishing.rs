@@ -1,0 +1,104 @@
+//! `finish` and `recover`, and the end of a run: results of recordings, with a progress bar.
+
+use std::path::Path;
+
+use msmemscope_config::{Invocation, SettingsChange};
+use msmemscope_report::shell::quoted_path;
+use msmemscope_report::summary::{self, ProcessReport};
+use msmemscope_results::finishing::finish_recording;
+use msmemscope_results::recordings::{RecordingDirectory, recordings_in, recordings_named, unreadable_in};
+use msmemscope_trace::reader::TraceIdentity;
+use serde_json::{Value, json};
+
+use crate::analyzing::print_json;
+use crate::exit_status::ExitStatus;
+use crate::progress::Bars;
+use crate::terminal::Terminal;
+use crate::{Outcome, print, print_text};
+
+/// Finishes recordings one after the other; errors go to the terminal.
+pub fn finish_all(
+    recordings: &[RecordingDirectory],
+    change: &SettingsChange,
+    terminal: &Terminal,
+) -> Vec<ProcessReport> {
+    let finish = |recording| {
+        finish_recording(recording, change, &mut Bars::default()).map_err(|message| terminal.error(message)).ok()
+    };
+    recordings.iter().filter_map(finish).collect()
+}
+
+/// `finish` and `recover`: the results of the recordings in some directories. Recovering leaves out
+/// what has results already.
+pub fn finish_directories(invocation: &Invocation, terminal: &Terminal) -> Outcome {
+    let only_unfinished = invocation.command.name == "recover";
+    let as_json = invocation.has_flag("json");
+    let mut recordings = Vec::new();
+    let mut all_readable = true;
+    for directory in &invocation.operands {
+        let directory = Path::new(directory);
+        let found = recordings_named(directory, terminal.program_name())?;
+        let (ours, of_others): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|recording| recording.is_ours_to_finish());
+        tell_left_out(directory, &of_others, terminal);
+        recordings.extend(ours);
+        for (path, error) in unreadable_in(directory) {
+            terminal.error(format!("{}: {error}", quoted_path(&path)));
+            all_readable = false;
+        }
+    }
+    if only_unfinished {
+        recordings.retain(|recording| !recording.is_finished());
+    }
+    if recordings.is_empty() && all_readable && !as_json {
+        return print(b"Nothing to recover: every recording has its results.\n");
+    }
+    let reports = finish_all(&recordings, &invocation.change, terminal);
+    match as_json {
+        true => print_json(&json!({ "recordings": recordings.iter().map(described).collect::<Vec<_>>() }))?,
+        false => print_text(&summary::render(&reports, terminal.program_name()))?,
+    };
+    for recording in recordings.iter().filter(|_| !only_unfinished) {
+        let is_child = |other: &TraceIdentity| other.parent_process_id == recording.identity.process_id;
+        if let Some(output) = recording.path.parent() {
+            tell_unfinished(output, is_child, terminal);
+        }
+    }
+    Ok(if all_readable && reports.len() == recordings.len() { ExitStatus::Success } else { ExitStatus::Failure })
+}
+
+/// A recording after finishing, for programs.
+fn described(recording: &RecordingDirectory) -> Value {
+    let process_id = recording.identity.process_id;
+    json!({ "path": recording.path, "process_id": process_id, "has_results": recording.is_finished() })
+}
+
+/// Others may have put recordings where we have ours. Whoever wants their results names them one by one.
+fn tell_left_out(directory: &Path, of_others: &[RecordingDirectory], terminal: &Terminal) {
+    let Some(first) = of_others.first() else { return };
+    let (program, shown) = (terminal.program_name(), quoted_path(&first.path));
+    let recordings = match of_others.len() {
+        1 => "1 recording of another user is".to_owned(),
+        count => format!("{count} recordings of other users are"),
+    };
+    let place = quoted_path(directory);
+    terminal.warning(format!("{recordings} left out in {place}; to write results into one: {program} finish {shown}"));
+}
+
+/// Tells of recordings that nobody finished: their launcher was killed, or they are of forked processes that ended in
+/// a way that leaves no time for results.
+pub fn tell_unfinished(output: &Path, is_meant: impl Fn(&TraceIdentity) -> bool, terminal: &Terminal) {
+    let recordings = recordings_in(output).unwrap_or_default();
+    let is_left = |recording: &&RecordingDirectory| {
+        is_meant(&recording.identity)
+            && recording.is_ours_to_finish()
+            && !recording.is_finished()
+            && !recording.is_running()
+    };
+    let count = recordings.iter().filter(is_left).count();
+    if count > 0 {
+        let (program, shown) = (terminal.program_name(), quoted_path(output));
+        let recordings = if count == 1 { "1 recording has" } else { &format!("{count} recordings have") };
+        terminal.warning(format!("{recordings} no results yet: {program} recover {shown}"));
+    }
+}

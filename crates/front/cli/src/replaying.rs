@@ -1,0 +1,206 @@
+//! `replay`: what PyTorch's pool would have done under other settings and on other cards.
+
+use std::ffi::OsStr;
+
+use msmemscope_analysis::names::{Names, RecordingNames, user_frame};
+use msmemscope_config::{Invocation, size_bytes};
+use msmemscope_event::{Device, Pool};
+use msmemscope_import::Recording;
+use msmemscope_replay::forecast::{BatchPoint, batch_fit};
+use msmemscope_replay::study::study;
+use msmemscope_replay::{AllocatorSettings, Collector, Conditions, Requests, Study, Trial, Wanted, replay_watched};
+use msmemscope_report::layout::near;
+use msmemscope_report::replay as text;
+use msmemscope_timeline::{EventKind, FactSource, TimelineEvent, TimelineSettings, detect_step_source};
+use serde_json::{Value, json};
+
+use crate::analyzing::{named_or_latest, open_all, print_json};
+use crate::progress::Bar;
+use crate::result_file::write_result;
+use crate::terminal::Terminal;
+use crate::{Outcome, print_text};
+
+/// The variables that tell torch_npu's allocator how to behave.
+const VARIABLES: [&str; 2] = ["PYTORCH_NPU_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
+
+/// `replay <path>...`
+pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
+    let wanted = wanted(invocation)?;
+    let batches = wanted_batches(invocation)?;
+    let paths = named_or_latest(&invocation.operands, terminal)?;
+    if let Some(batches) = &batches
+        && batches.len() != paths.len()
+    {
+        return Err(format!("--batch has {} sizes for {} recordings", batches.len(), paths.len()));
+    }
+    let mut studies = Vec::new();
+    let mut points = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        let imported = open_all(std::slice::from_ref(path), terminal)?;
+        for recording in &imported.recordings {
+            for requests in collected(recording)? {
+                let wanted = Wanted { settings: changed(&requests, invocation)?, ..wanted.clone() };
+                if let Some(file) = invocation.flag_value("curve") {
+                    write_curve(file, &requests, &wanted)?;
+                }
+                let mut bar = Bar::new("Replaying");
+                let events = requests.len() as u64;
+                let mut progress = |done: u64, total: u64| bar.show(done * events, total * events);
+                let study = study(recording.process_id(), requests, &wanted, &mut progress);
+                if let Some(batches) = &batches {
+                    points.push(batch_point(batches[index], &study));
+                }
+                let lines = failure_lines(recording, &study);
+                studies.push((study, lines));
+            }
+        }
+    }
+    if studies.is_empty() {
+        return Err("nothing was asked of PyTorch's pool in this recording, so there is nothing to replay".to_owned());
+    }
+    let batch = match &batches {
+        Some(_) => {
+            let card_bytes = studies.iter().find_map(|(study, _)| study.card_bytes);
+            let card_bytes = card_bytes.ok_or("--batch needs to know the card: say --card=64GiB")?;
+            Some((batch_fit(&points, card_bytes)?, card_bytes))
+        }
+        None => None,
+    };
+    if invocation.has_flag("json") {
+        let cards: Vec<Value> = studies.iter().map(as_json).collect();
+        return print_json(&json!({ "computed": true, "cards": cards, "batch": batch.map(|(fit, _)| fit) }));
+    }
+    let mut report = String::new();
+    for (study, lines) in &studies {
+        let line_of = |trial: &Trial| {
+            lines.iter().find(|(settings, _)| *settings == trial.settings).map(|(_, line)| near(line).to_owned())
+        };
+        report.push_str(&text::replay(study, &line_of));
+        report.push('\n');
+    }
+    if let Some((fit, card_bytes)) = batch {
+        report.push_str(&text::batch(&points, &fit, card_bytes));
+    }
+    print_text(&report)
+}
+
+fn as_json((study, lines): &(Study, Vec<(String, String)>)) -> Value {
+    let mut value = json!(study);
+    value["failure_lines"] =
+        lines.iter().map(|(settings, line)| json!({ "settings": settings, "line": line })).collect();
+    value
+}
+
+fn wanted(invocation: &Invocation) -> Result<Wanted, String> {
+    let card_bytes = match invocation.flag_value("card") {
+        Some(text) => {
+            let shown = text.to_string_lossy();
+            let size = size_bytes(&shown).filter(|&bytes| bytes > 0);
+            Some(size.ok_or_else(|| format!("--card must be a size such as 32GiB, not '{shown}'"))?)
+        }
+        None => None,
+    };
+    Ok(Wanted { settings: None, card_bytes, sweep: invocation.has_flag("sweep") })
+}
+
+/// The settings of `--set`: those of the recording with some of them changed.
+fn changed(requests: &Requests, invocation: &Invocation) -> Result<Option<AllocatorSettings>, String> {
+    let mut settings = requests.settings.clone();
+    let mut is_changed = false;
+    for text in invocation.flag_values("set") {
+        let in_words = text.to_string_lossy();
+        settings = settings.changed_by(&in_words).map_err(|problem| format!("--set: {problem}"))?;
+        is_changed = true;
+    }
+    Ok(is_changed.then_some(settings))
+}
+
+fn wanted_batches(invocation: &Invocation) -> Result<Option<Vec<u64>>, String> {
+    let Some(text) = invocation.flag_value("batch") else { return Ok(None) };
+    let shown = text.to_string_lossy();
+    let sizes: Result<Vec<u64>, _> = shown.split(',').map(|size| size.trim().parse::<u64>()).collect();
+    match sizes {
+        Ok(sizes) if sizes.len() >= 2 && sizes.iter().all(|&size| size > 0) => Ok(Some(sizes)),
+        _ => Err(format!("--batch takes the batch sizes of the recordings, such as 8,16, not '{shown}'")),
+    }
+}
+
+/// The requests of all cards of a recording.
+fn collected(recording: &Recording) -> Result<Vec<Requests>, String> {
+    let stated = RecordingNames::new(recording).allocator_settings().unwrap_or_default();
+    let value = stated.lines().find_map(|line| VARIABLES.iter().find_map(|name| line.strip_prefix(name)));
+    let settings = AllocatorSettings::parse(value.unwrap_or_default())
+        .map_err(|problem| format!("the settings of the recorded job cannot be replayed: {problem}"))?;
+    let mut collector = Collector::new(settings);
+    let mut bar = Bar::new("Reading");
+    msmemscope_timeline::run(recording, &timeline_settings(recording), &mut collector, &mut |done, total| {
+        bar.show(done, total);
+    });
+    Ok(collector.finish())
+}
+
+fn timeline_settings(recording: &Recording) -> TimelineSettings {
+    TimelineSettings { process_ended: false, step_source: detect_step_source(recording), ..TimelineSettings::default() }
+}
+
+fn batch_point(batch: u64, study: &Study) -> BatchPoint {
+    let recorded = &study.recorded;
+    BatchPoint {
+        batch,
+        card_bytes: recorded.peak_reserved_bytes + recorded.peak_outside_bytes,
+        used_bytes: recorded.peak_used_bytes + recorded.peak_outside_bytes,
+    }
+}
+
+/// The lines of code behind the requests that could not be met, by settings.
+fn failure_lines(recording: &Recording, study: &Study) -> Vec<(String, String)> {
+    let mut wanted: Vec<(u64, &str)> = study
+        .trials
+        .iter()
+        .filter_map(|trial| Some((trial.outcome.failure?.allocations_before, trial.settings.as_str())))
+        .collect();
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    wanted.sort_unstable();
+    let names = RecordingNames::new(recording);
+    let mut lines = Vec::new();
+    let mut before = 0;
+    let mut next = 0;
+    let device: Device = study.device;
+    let mut look = |event: TimelineEvent| {
+        let is_ours = matches!(&event.kind, EventKind::Malloc(block) if block.properties.pool == Pool::PytorchCaching);
+        if !is_ours || event.device != device {
+            return;
+        }
+        while next < wanted.len() && wanted[next].0 == before {
+            let frames = names.python_frames(event.python_stack);
+            let native = || names.native_frames(event.native_stack, event.timestamp_ns);
+            let frame = user_frame(&frames).cloned().or_else(|| native().into_iter().next());
+            lines.extend(frame.map(|frame| (wanted[next].1.to_owned(), frame.describe())));
+            next += 1;
+        }
+        before += 1;
+    };
+    msmemscope_timeline::run(recording, &timeline_settings(recording), &mut look, &mut |_, _| {});
+    lines
+}
+
+/// Writes what is in use and reserved after each event, as recorded and as replayed.
+fn write_curve(file: &OsStr, requests: &Requests, wanted: &Wanted) -> Result<(), String> {
+    let conditions = Conditions {
+        settings: wanted.settings.clone().unwrap_or_else(|| requests.settings.clone()),
+        card_bytes: wanted.card_bytes.or(requests.recorded.card_bytes),
+        ..Conditions::default()
+    };
+    let mut replayed = Vec::new();
+    replay_watched(requests, &conditions, |used_bytes, reserved_bytes| replayed.push((used_bytes, reserved_bytes)));
+    write_result(Some(file.as_ref()), "", |out| {
+        writeln!(out, "event,used_bytes,reserved_bytes,recorded_reserved_bytes")?;
+        for (event, ((used, reserved), recorded)) in replayed.iter().zip(requests.recorded_curve()).enumerate() {
+            writeln!(out, "{event},{used},{reserved},{recorded}")?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! Looks at watched blocks before and after every kernel, on the thread that launches it. What a kernel may write is what
+//! the operators declare that are under way.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use msmemscope_control::{Recorder, Region};
+use msmemscope_event::{ByteRange, Device};
+use msmemscope_watch::{HeldLooks, Launch, LiveBlocks, OperatorCall};
+
+use super::{State, blocks, outside_of_python, thread_id};
+use crate::session::recorder;
+
+/// The recorder's news about launches.
+pub unsafe extern "C" fn observe(begins: u32, stream: *mut c_void, name: Region) {
+    outside_of_python(|state| {
+        // SAFETY: lent for this call.
+        let name = String::from_utf8_lossy(unsafe { name.bytes() });
+        match begins {
+            0 => launched(state, stream, &name),
+            _ => launches(state, stream),
+        }
+    });
+}
+
+/// What the next kernel of a thread is called until its name is known.
+fn announced(thread_id: u32) -> String {
+    format!("the next kernel of thread {thread_id}")
+}
+
+/// Calls `look` with the state and everything it needs to know of a launch, when the stream has nothing left to do.
+fn around_launch(
+    state: &Mutex<State>,
+    stream: *mut c_void,
+    name: &str,
+    number: impl FnOnce(&mut State) -> u64,
+    look: impl FnOnce(&OperatorCall<'_>, &LiveBlocks, &mut State),
+) {
+    let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
+    let (is_needed, runtime) = {
+        let mut state = lock();
+        (state.is_watching() || state.explicit.is_waiting(), state.process.runtime())
+    };
+    // Nobody is kept from anything meanwhile.
+    // SAFETY: the stream that the job gave to the launching function.
+    if !is_needed || !runtime.is_some_and(|runtime| unsafe { runtime.wait_for(stream) }) {
+        return;
+    }
+    let mut state = lock();
+    let number = number(&mut state);
+    let thread_id = thread_id();
+    let blocks = blocks();
+    let operator = state.launcher(thread_id).map(|operator| operator.name.clone()).unwrap_or_default();
+    // Of several operators under way it is not always known which one launches; none may be blamed for another's work.
+    let writes: Vec<ByteRange> = state.open.iter().flat_map(|operator| &operator.writes).copied().collect();
+    let newest = state.open.iter().map(|operator| operator.newest_generation).min();
+    let newest_generation = newest.unwrap_or_else(|| blocks.newest_generation());
+    let device = recorder().map_or(Device::Npu(0), Recorder::current_device);
+    let launch = Some(Launch { operator: &operator, newest_generation });
+    let call = OperatorCall { name, number, device, thread_id, writes: &writes, is_active: true, launch };
+    look(&call, &blocks, &mut state);
+}
+
+/// A kernel is about to be launched.
+fn launches(state: &Mutex<State>, stream: *mut c_void) {
+    let name = announced(thread_id());
+    around_launch(
+        state,
+        stream,
+        &name,
+        |_| 0,
+        |call, blocks, state| {
+            let State { process, explicit, hunt, before_launches, .. } = state;
+            let mut held = HeldLooks::default();
+            let mut holding = held.around(process);
+            explicit.before_kernel(call, blocks, &mut holding);
+            if let Some(hunt) = hunt {
+                hunt.before_kernel(call, blocks, &mut holding);
+            }
+            drop(holding);
+            before_launches.insert(call.thread_id, held);
+        },
+    );
+}
+
+/// A kernel was launched; without a name nothing was.
+fn launched(state: &Mutex<State>, stream: *mut c_void, name: &str) {
+    let name = if name.is_empty() { "an unnamed kernel" } else { name };
+    around_launch(
+        state,
+        stream,
+        name,
+        |state| state.next_call(name),
+        |call, blocks, state| {
+            let State { process, explicit, hunt, before_launches, .. } = state;
+            let announced = announced(call.thread_id);
+            if let Some(held) = before_launches.remove(&call.thread_id) {
+                held.release(call.name, call.number, call.thread_id, process);
+            }
+            explicit.after_kernel(&announced, call, blocks, process);
+            if let Some(hunt) = hunt {
+                hunt.after_kernel(&announced, call, blocks, process);
+            }
+        },
+    );
+}

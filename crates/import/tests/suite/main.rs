@@ -1,7 +1,0 @@
-//! Dump files of several ages, bad files, directories.
-
-mod bad_files;
-mod directories;
-mod fixtures;
-mod restored;
-mod support;

@@ -1,0 +1,297 @@
+//! Kernels: every launch, start and end that the device has logged is in the trace, once, at its time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use msmemscope_event::{Device, Fact, KernelPhase, Severity};
+use msmemscope_settings::{LevelSet, RECORDING_VARIABLE, Recording};
+use msmemscope_trace::{TRACE_FILE_NAME, Trace};
+use standin_truth::{Entry, Kind};
+
+use crate::kill::logged;
+use crate::support::{Lab, RECORDER, count, library, run};
+
+const PROGRAM: &str = include_str!("../programs/kernels.c");
+const LIBRARIES: [&str; 4] = ["ascendcl", "runtime", "ascend_hal", "profapi"];
+/// Times of the cards are on the host's clock, as far as clocks can be compared on a busy machine.
+const TOLERATED_NS: u64 = 1_000_000;
+
+/// A stream of a card.
+type Stream = (Device, u32);
+
+/// What happened on a stream, in order: for launches name and task, for the card's moments whether it is a start, the
+/// task and the time.
+#[derive(Debug, Default)]
+struct Story {
+    launches: Vec<(String, u32)>,
+    moments: Vec<(bool, u32, u64)>,
+}
+
+fn recording(lab: &Lab) -> Recording {
+    let mut recording = lab.recording();
+    recording.settings.level = LevelSet::KERNEL;
+    recording
+}
+
+fn program(lab: &Lab) -> PathBuf {
+    lab.compile("kernels.c", PROGRAM, &LIBRARIES)
+}
+
+/// The program under the recorder, with kernels recorded.
+fn recorded(lab: &Lab, program: &Path, arguments: &[&str]) -> Command {
+    let mut command = lab.plain(program);
+    command.args(arguments);
+    lab.record_with(&mut command, &[library(RECORDER)], &recording(lab));
+    command
+}
+
+/// Kernels as the trace has them. `numbers_by_card`: the card says no stream, and tasks are known by their number.
+fn told(trace: &Trace) -> BTreeMap<Stream, Story> {
+    let mut stories = BTreeMap::<Stream, Story>::new();
+    let mut records = trace.records();
+    while let Some(record) = records.next() {
+        if let Fact::Kernel { phase, device, name, stream_id, task_id, .. } = record.fact {
+            let story = stories.entry((device, stream_id)).or_default();
+            match phase {
+                KernelPhase::Launch => {
+                    story.launches.push((trace.definitions().string(name).into_owned(), task_id));
+                }
+                _ => story.moments.push((phase == KernelPhase::ExecuteStart, task_id, record.monotonic_ns)),
+            }
+        }
+    }
+    stories
+}
+
+/// Kernels as the device has logged them. Moments whose record the device itself has lost are left out.
+fn expected(entries: &[Entry], process: u32, stream_of: impl Fn(u32) -> u32) -> BTreeMap<Stream, Story> {
+    let mut stories = BTreeMap::<Stream, Story>::new();
+    for entry in entries.iter().filter(|entry| entry.process == process) {
+        let record = &entry.record;
+        let (stream, task) = ((record.address >> 32) as u32, record.address as u32);
+        let device = Device::from_id(i64::from(record.device));
+        match record.kind {
+            Kind::KernelLaunch => {
+                let name = entry.text.clone().unwrap_or_default();
+                stories.entry((device, stream)).or_default().launches.push((name, task));
+            }
+            Kind::KernelStart | Kind::KernelEnd if record.result == 0 => {
+                let moment = (record.kind == Kind::KernelStart, task, record.time_ns);
+                stories.entry((device, stream_of(stream))).or_default().moments.push(moment);
+            }
+            _ => {}
+        }
+    }
+    stories
+}
+
+/// The moments of kernels, without those of copies and events, whose launches have no name.
+fn of_kernels(story: &Story, expected: &Story) -> Vec<(bool, u32, u64)> {
+    let tasks: std::collections::HashSet<u32> = expected.moments.iter().map(|(_, task, _)| task & 0xffff).collect();
+    story.moments.iter().filter(|(_, task, _)| tasks.contains(&(task & 0xffff))).copied().collect()
+}
+
+fn assert_same_moments(told: &[(bool, u32, u64)], expected: &[(bool, u32, u64)], stream: Stream) {
+    for (index, (told, expected)) in told.iter().zip(expected).enumerate() {
+        let (told_id, expected_id) = ((told.0, told.1 & 0xffff), (expected.0, expected.1 & 0xffff));
+        assert_eq!(told_id, expected_id, "{stream:?} {index}");
+        assert!(told.2.abs_diff(expected.2) < TOLERATED_NS, "{stream:?} {index}: {told:?} {expected:?}");
+    }
+}
+
+/// Both say exactly the same.
+fn assert_equal(told: &BTreeMap<Stream, Story>, expected: &BTreeMap<Stream, Story>) {
+    for (stream, expected) in expected {
+        let none = Story::default();
+        let told = told.get(stream).unwrap_or(&none);
+        assert_eq!(told.launches, expected.launches, "{stream:?}");
+        let moments = of_kernels(told, expected);
+        assert_eq!(moments.len(), expected.moments.len(), "{stream:?}");
+        assert_same_moments(&moments, &expected.moments, *stream);
+    }
+}
+
+fn assert_complete(lab: &Lab, stream_of: impl Fn(u32) -> u32) -> usize {
+    let entries = logged(lab);
+    let mut launches = 0;
+    for trace in lab.traces() {
+        assert_eq!(trace.completeness().losses, []);
+        let expected = expected(&entries, trace.process_id(), &stream_of);
+        assert_equal(&told(&trace), &expected);
+        launches += expected.values().map(|story| story.launches.len()).sum::<usize>();
+    }
+    launches
+}
+
+#[test]
+fn every_launch_start_and_end_is_recorded_once() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    let settings: [&[(&str, &str)]; 3] = [
+        &[],
+        &[("STANDIN_STREAM_EXPANSION", "0"), ("STANDIN_CLOCK_DRIFT_PPM", "200")],
+        &[("STANDIN_CANN", "8.0"), ("STANDIN_CLOCK_KHZ", "1000")],
+    ];
+    for setting in settings {
+        let output = run(recorded(&lab, &program, &["work", "4", "20000"]).envs(setting.iter().copied()));
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(assert_complete(&lab, |stream| stream), 80_000, "{setting:?}");
+        lab.clear();
+    }
+}
+
+/// More tasks than there are numbers.
+#[test]
+fn numbers_of_tasks_wrap_around() {
+    let lab = Lab::new();
+    let output = run(&mut recorded(&lab, &program(&lab), &["work", "1", "150000"]));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(assert_complete(&lab, |stream| stream), 150_000);
+}
+
+#[test]
+fn chips_that_number_tasks_by_card_are_read() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    let output = run(recorded(&lab, &program, &["work", "2", "3000"]).env("STANDIN_SOC", "Ascend950PR_9599"));
+    assert!(output.status.success(), "{output:?}");
+    let trace = lab.trace();
+    let told = told(&trace);
+    let expected = expected(&logged(&lab), trace.process_id(), |_| u32::MAX);
+    for (stream, expected) in &expected {
+        let story = &told[stream];
+        assert_eq!(story.launches, expected.launches);
+        let number = |moments: &[(bool, u32, u64)]| {
+            let mut numbers: Vec<_> = moments.iter().map(|(is_start, task, _)| (*is_start, *task)).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        let tasks: std::collections::HashSet<u32> = expected.moments.iter().map(|(_, task, _)| *task).collect();
+        let kernels: Vec<_> = story.moments.iter().filter(|(_, task, _)| tasks.contains(task)).copied().collect();
+        assert_eq!(number(&kernels), number(&expected.moments), "{stream:?}");
+    }
+}
+
+/// What was read is there, whenever the process is killed; launches are complete but for those under way.
+#[test]
+fn killed_while_kernels_run() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    let (mut launches, mut moments) = (0, 0);
+    for moment in 0..8u32 {
+        let microseconds = (30_000 + 37_000 * moment).to_string();
+        let mut command = recorded(&lab, &program, &["kill", "4", "2000", &microseconds]);
+        let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("a run");
+        assert!(!status.success());
+        let entries = logged(&lab);
+        for directory in lab.directories() {
+            let Ok(trace) = Trace::open(&directory.join(TRACE_FILE_NAME)) else { continue };
+            assert_eq!(
+                (trace.completeness().losses.as_slice(), trace.completeness().damage.as_slice()),
+                (&[][..], &[][..])
+            );
+            let told = told(&trace);
+            for (stream, expected) in &expected(&entries, trace.process_id(), |stream| stream) {
+                let none = Story::default();
+                let story = told.get(stream).unwrap_or(&none);
+                let common = story.launches.len().min(expected.launches.len());
+                assert_eq!(story.launches[..common], expected.launches[..common], "{stream:?}");
+                assert!(story.launches.len().abs_diff(expected.launches.len()) <= 1, "{stream:?}");
+                let kernels = of_kernels(story, expected);
+                assert_same_moments(&kernels, &expected.moments, *stream);
+                assert!(kernels.len() <= expected.moments.len() + 1);
+                launches += common;
+                moments += kernels.len();
+            }
+        }
+        lab.clear();
+    }
+    assert!(launches > 5_000 && moments > 5_000, "{launches} {moments}");
+}
+
+#[test]
+fn nothing_is_left_unread_at_the_end() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    for (how, code) in [("exit", 3), ("finalize", 0)] {
+        let output = run(&mut recorded(&lab, &program, &[how, "1", "500"]));
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert_eq!(assert_complete(&lab, |stream| stream), 500, "{how}");
+        lab.clear();
+    }
+}
+
+/// Kernels that take their time, on a card that is neither the first nor the one of that name.
+#[test]
+fn cards_are_called_by_their_own_numbers() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    let output = run(recorded(&lab, &program, &["slow", "1", "20"]).env("ASCEND_RT_VISIBLE_DEVICES", "5,3"));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(assert_complete(&lab, |stream| stream), 20);
+    assert_eq!(told(&lab.trace()).keys().next(), Some(&(Device::Npu(3), 0)));
+}
+
+/// Runs the program with and without the recorder and returns what the recorder said.
+fn same_with_and_without(lab: &Lab, program: &Path, arguments: &[&str]) -> Vec<String> {
+    let settings = recording(lab).to_environment();
+    lab.same_with_and_without_in(program, arguments, |command| {
+        command.env(RECORDING_VARIABLE, &settings);
+    })
+}
+
+#[test]
+fn a_channel_that_belongs_to_somebody_else_stays_theirs() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    for (how, reason, moments) in [
+        ("owned", "the channel of card 0 belongs to somebody else (driver error 4)", 0),
+        ("taken", "somebody else in this process has taken the channel of card 0", 2),
+    ] {
+        let said = same_with_and_without(&lab, &program, &[how]);
+        let line = format!("starts and ends of kernels are not recorded, only their launches: {reason}");
+        assert_eq!(said, [format!("[msmemscope] {line}")]);
+        let trace = lab.trace();
+        let counted = |wanted| count(&trace, |fact| matches!(fact, Fact::Kernel { phase, .. } if *phase == wanted));
+        assert_eq!(counted(KernelPhase::Launch), 2, "{how}");
+        assert_eq!(counted(KernelPhase::ExecuteStart) + counted(KernelPhase::ExecuteEnd), moments, "{how}");
+        let is_said = |fact: &Fact<'_>| matches!(fact, Fact::Message { severity: Severity::Warning, text } if *text == line.as_bytes());
+        assert_eq!(count(&trace, is_said), 1, "{how}");
+        lab.clear();
+    }
+}
+
+/// Another profiler hears what it hears without us, and we hear the rest as well.
+#[test]
+fn other_profilers_go_on_listening() {
+    let lab = Lab::new();
+    assert_eq!(same_with_and_without(&lab, &program(&lab), &["listener"]), [""; 0]);
+    assert_eq!(assert_complete(&lab, |stream| stream), 40);
+}
+
+#[test]
+fn a_job_ends_when_its_last_thread_does() {
+    let lab = Lab::new();
+    assert_eq!(same_with_and_without(&lab, &program(&lab), &["last thread"]), [""; 0]);
+}
+
+#[test]
+fn children_have_a_reader_only_if_they_use_a_card() {
+    let lab = Lab::new();
+    assert_eq!(same_with_and_without(&lab, &program(&lab), &["fork"]), [""; 0]);
+    assert_eq!(assert_complete(&lab, |stream| stream), 6);
+    assert_eq!(lab.traces().len(), 2);
+}
+
+#[test]
+fn nothing_is_touched_unless_kernels_are_wanted() {
+    let lab = Lab::new();
+    assert_eq!(lab.same_with_and_without(&program(&lab), &["work", "2", "100"]), [""; 0]);
+    assert_eq!(lab.same_with_and_without(&program(&lab), &["owned"]), [""; 0]);
+    for trace in lab.traces() {
+        assert_eq!(count(&trace, |fact| matches!(fact, Fact::Kernel { .. })), 0);
+    }
+    let untouched = logged(&lab).into_iter().filter(|entry| entry.record.kind == Kind::KernelStart);
+    assert!(untouched.filter(|entry| entry.record.result == 2).count() >= 200);
+}

@@ -1,0 +1,117 @@
+//! Who holds blocks: the references that the job saw leading to them when it last looked.
+//!
+//! The job looks now and then, and names only some blocks each time. What is known of a block counts from when it was
+//! said until it is said again, and for reports about earlier moments, too: whoever held a block that is alive at both
+//! moments most likely held it then.
+
+use msmemscope_event::StringId;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::moment::Place;
+use crate::names::Names;
+use crate::situation::LiveBlock;
+
+/// Ways listed per group of blocks.
+const LISTED_PATHS: usize = 3;
+
+/// Blocks that are held in one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldBy {
+    /// The references that lead to them, outermost first: `local 'history' of main (train.py:11) > list of 800`.
+    pub path: String,
+    /// How many of the blocks were seen to be held so. Others may be, too.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Blocks and bytes by path.
+type Tally = FxHashMap<StringId, (u64, u64)>;
+
+/// Follows who holds blocks.
+#[derive(Debug, Default)]
+pub struct Holders {
+    by_allocation: FxHashMap<u64, StringId>,
+    by_place: FxHashMap<Place, Tally>,
+}
+
+impl Holders {
+    /// Somebody saw who holds a block.
+    pub(crate) fn note(&mut self, block: &LiveBlock, path: StringId) {
+        let before = self.by_allocation.insert(block.allocation_id, path);
+        if before == Some(path) {
+            return;
+        }
+        let tally = self.by_place.entry(Place::of(block)).or_default();
+        if let Some((blocks, bytes)) = before.and_then(|before| tally.get_mut(&before)) {
+            *blocks = blocks.saturating_sub(1);
+            *bytes = bytes.saturating_sub(block.size_bytes);
+        }
+        add(tally, path, block.size_bytes);
+    }
+
+    /// The way in which a block is held, if anybody has said.
+    pub(crate) fn path_of(&self, allocation_id: u64) -> Option<StringId> {
+        self.by_allocation.get(&allocation_id).copied()
+    }
+
+    /// Who holds a block, if anybody has said.
+    pub fn of_block(&self, allocation_id: u64, names: &dyn Names) -> Option<String> {
+        self.by_allocation.get(&allocation_id).map(|path| names.text(*path))
+    }
+
+    /// Who holds some blocks, given by number and size; those that hold most first.
+    pub fn of_blocks(&self, blocks: impl Iterator<Item = (u64, u64)>, names: &dyn Names) -> Vec<HeldBy> {
+        let mut tally = Tally::default();
+        for (allocation_id, size_bytes) in blocks {
+            if let Some(path) = self.by_allocation.get(&allocation_id) {
+                add(&mut tally, *path, size_bytes);
+            }
+        }
+        listed(&tally, names)
+    }
+
+    /// Who holds the blocks of some places.
+    pub(crate) fn of_places<'a>(&self, places: impl Iterator<Item = &'a Place>, names: &dyn Names) -> Vec<HeldBy> {
+        let mut sum = Tally::default();
+        for (path, (blocks, bytes)) in places.filter_map(|place| self.by_place.get(place)).flatten() {
+            let entry = sum.entry(*path).or_default();
+            *entry = (entry.0 + blocks, entry.1.saturating_add(*bytes));
+        }
+        listed(&sum, names)
+    }
+}
+
+/// Several lists as one, each way once; those that hold most first.
+pub fn merged<'a>(lists: impl Iterator<Item = &'a HeldBy>) -> Vec<HeldBy> {
+    let mut sums: Vec<HeldBy> = Vec::new();
+    for held in lists {
+        match sums.iter_mut().find(|sum| sum.path == held.path) {
+            Some(sum) => {
+                sum.blocks += held.blocks;
+                sum.bytes = sum.bytes.saturating_add(held.bytes);
+            }
+            None => sums.push(held.clone()),
+        }
+    }
+    sums.sort_by_key(|sum| std::cmp::Reverse(sum.bytes));
+    sums
+}
+
+fn add(tally: &mut Tally, path: StringId, size_bytes: u64) {
+    let (blocks, bytes) = tally.entry(path).or_default();
+    *blocks += 1;
+    *bytes = bytes.saturating_add(size_bytes);
+}
+
+fn listed(tally: &Tally, names: &dyn Names) -> Vec<HeldBy> {
+    let mut paths: Vec<HeldBy> = tally
+        .iter()
+        .filter(|(_, (blocks, _))| *blocks > 0)
+        .map(|(path, (blocks, bytes))| HeldBy { path: names.text(*path), blocks: *blocks, bytes: *bytes })
+        .collect();
+    paths.sort_by(|a, b| (b.bytes, b.blocks, &a.path).cmp(&(a.bytes, a.blocks, &b.path)));
+    paths.truncate(LISTED_PATHS);
+    paths
+}

@@ -1,0 +1,157 @@
+//! Why memory ran out, in one word. The sentences, and what to do about it, are made by the reports.
+//!
+//! The question is always the same: what, together with the memory that is free anyway, would have made this
+//! very allocation fit? What leaks; what one line of code holds more and more of, if there are no steps to tell
+//! a leak by; what the framework holds but cannot use (fragmentation); what other processes hold. If none of them
+//! would have been enough, the job needs more than there is. The order matters: a leak explains everything behind
+//! it, and what the job can do itself comes before what others would have to do. Without steps a line that holds more and
+//! more may be right to do so: where gaps hold even more than it, they are the reason.
+
+use msmemscope_event::Pool;
+use serde::Serialize;
+
+use crate::gaps::SMALL_SEGMENT_BYTES;
+use crate::out_of_memory::{Failure, PoolThen};
+
+/// Others must hold at least this part of what the job holds to be called the reason: every card
+/// keeps some memory for itself.
+const SMALLEST_PART_OF_OTHERS: u64 = 10;
+/// Lines that grow must hold at least this part of what frameworks use to be called the reason.
+const SMALLEST_PART_OF_GROWTH: u64 = 2;
+
+/// Gaps must make up this part of what is in use to be called the reason in the middle of a forward pass.
+const SMALLEST_PART_OF_GAPS_IN_FORWARD: u64 = 2;
+
+/// Why memory ran out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Memory that leaks would have been enough.
+    Leak,
+    /// There are too few steps to tell a leak, but one line of code has more and more blocks.
+    Growth,
+    /// Memory the framework holds unused would have been enough.
+    Fragmentation,
+    /// Without the other processes on the card it would have been enough.
+    OtherProcesses,
+    /// The job needs more than there is.
+    Demand,
+    /// The job has forbidden itself to use more of the card.
+    OwnLimit,
+    /// The driver refused although the card had enough memory free.
+    Driver,
+}
+
+/// How the framework allocates, as far as known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AllocatorSettings {
+    /// Physical memory is mapped piecewise.
+    pub has_expandable_segments: bool,
+    /// Variables of the job, `NAME=value` each on a line.
+    pub stated: String,
+}
+
+impl AllocatorSettings {
+    fn value(&self, name: &str) -> Option<&str> {
+        let value = self.stated.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+        Some(value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// The options of the caching allocator.
+    pub fn options(&self) -> Option<(&'static str, &str)> {
+        const NAMES: [&str; 2] = ["PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+        NAMES.into_iter().find_map(|name| Some((name, self.value(name)?)))
+    }
+
+    /// Whether segments can grow, so that gaps between them are joined.
+    pub fn is_expandable(&self) -> bool {
+        let is_set = |(_, options): (&str, &str)| options.to_lowercase().contains("expandable_segments:true");
+        self.has_expandable_segments || self.options().is_some_and(is_set)
+    }
+
+    /// Whether every tensor comes from the driver.
+    pub fn is_uncached(&self) -> bool {
+        self.value("PYTORCH_NO_NPU_MEMORY_CACHING").is_some_and(|value| value != "0")
+    }
+}
+
+/// Says why the driver refused.
+pub(crate) fn judge(failure: &Failure) -> Verdict {
+    let requested = failure.requested_bytes;
+    let free = failure.free_bytes.unwrap_or(0);
+    let others = failure.others_bytes;
+    let growing = failure.growing.as_ref().map_or(0, |growing| growing.bytes);
+    let would_fit_with = |bytes: u64| bytes > 0 && bytes.saturating_add(free) >= requested;
+    // A forward pass that is not through yet will ask for more than fits into a few gaps.
+    let needs_more_anyway = failure.forward_bytes().is_some()
+        && failure.idle_bytes() < failure.used_bytes() / SMALLEST_PART_OF_GAPS_IN_FORWARD;
+    let is_growth = would_fit_with(growing) && growing >= failure.used_bytes() / SMALLEST_PART_OF_GROWTH;
+    let is_fragmentation = would_fit_with(failure.idle_bytes()) && !needs_more_anyway;
+    if free >= requested {
+        Verdict::Driver
+    } else if would_fit_with(failure.leaked_bytes) {
+        Verdict::Leak
+    } else if is_growth && !(is_fragmentation && failure.gap_bytes_of_class() > growing) {
+        Verdict::Growth
+    } else if is_fragmentation {
+        Verdict::Fragmentation
+    } else if would_fit_with(others) && others > failure.process_bytes / SMALLEST_PART_OF_OTHERS {
+        Verdict::OtherProcesses
+    } else {
+        Verdict::Demand
+    }
+}
+
+impl Failure {
+    /// Bytes that frameworks use.
+    pub fn used_bytes(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.used_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that frameworks hold and do not use.
+    pub fn idle_bytes(&self) -> u64 {
+        self.pools.iter().map(PoolThen::idle_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of gaps in segments of the kind that was asked for, for small blocks or for larger ones.
+    fn gap_bytes_of_class(&self) -> u64 {
+        let is_small = self.is_for_small_blocks();
+        let of_class = |pool: &PoolThen| if is_small { pool.gaps.small } else { pool.gaps.large };
+        self.pools.iter().map(|pool| of_class(pool).gap_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes that the forward pass has made in which memory ran out, if they are most of what is in use.
+    pub fn forward_bytes(&self) -> Option<u64> {
+        let lines = self.lines.iter().filter(|line| line.phases.contains(&"forward"));
+        let bytes = lines.map(|line| line.bytes).fold(0, u64::saturating_add);
+        (self.phase == Some("forward") && bytes > self.used_bytes() / 2).then_some(bytes)
+    }
+
+    /// Whether the request could not even have an empty card.
+    pub fn exceeds_card(&self) -> bool {
+        self.card.is_some_and(|(_, total_bytes)| total_bytes > 0 && self.requested_bytes > total_bytes)
+    }
+
+    /// Whether PyTorch asked for a segment for small blocks: it asks for this very size for nothing else.
+    pub fn is_for_small_blocks(&self) -> bool {
+        self.requested_bytes == SMALL_SEGMENT_BYTES
+            && self.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching && pool.gaps.small.segments > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_the_job_are_understood() {
+        let settings = AllocatorSettings {
+            has_expandable_segments: false,
+            stated: "PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64\nPYTORCH_NO_NPU_MEMORY_CACHING=1\nEMPTY=\n".into(),
+        };
+        assert_eq!(settings.options(), Some(("PYTORCH_NPU_ALLOC_CONF", "max_split_size_mb:64")));
+        assert!(settings.is_uncached());
+        assert_eq!(settings.value("EMPTY"), None);
+        assert_eq!(AllocatorSettings::default().options(), None);
+    }
+}

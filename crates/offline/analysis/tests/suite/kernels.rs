@@ -1,0 +1,77 @@
+//! What kernels do with memory, launch by launch.
+
+use msmemscope_analysis::Questions;
+use msmemscope_analysis::kernels::KernelUse;
+use msmemscope_event::{BlockProperties, Device, Fact, Framework, KernelPhase, Pool, StringId};
+
+use crate::support::{Dump, Traced};
+
+const CARD: Device = Device::Npu(0);
+
+fn kernel(traced: &mut Traced, phase: KernelPhase, name: StringId, task_id: u32) {
+    let detail = StringId::NONE;
+    traced.record(Fact::Kernel { phase, device: CARD, name, stream_id: 1, task_id, detail });
+}
+
+fn block(traced: &mut Traced, address: u64, size_bytes: u64) {
+    let properties = BlockProperties::framework(Pool::PytorchCaching, CARD);
+    traced.record(Fact::Allocation { properties, address, size_bytes });
+}
+
+/// Memory that is allocated before a launch belongs to it, also what an operator frees there.
+#[test]
+fn memory_belongs_to_the_launch_behind_it() {
+    let mut traced = Traced::new();
+    let (add, mul, operator) = (traced.string("Add_8"), traced.string("Mul_8"), traced.string("aten.add"));
+    let (framework, device, detail) = (Framework::Aten, CARD, StringId::NONE);
+    block(&mut traced, 0x1000, 512);
+    traced.record(Fact::OperatorBegin { framework, device, name: operator, detail });
+    block(&mut traced, 0x2000, 4096);
+    kernel(&mut traced, KernelPhase::Launch, add, 5);
+    traced.record(Fact::OperatorEnd { framework, device, name: operator, detail });
+    let properties = BlockProperties::framework(Pool::PytorchCaching, CARD);
+    traced.record(Fact::Free { properties, address: 0x1000 });
+    kernel(&mut traced, KernelPhase::Launch, mul, 6);
+    kernel(&mut traced, KernelPhase::ExecuteStart, StringId::NONE, 5);
+    kernel(&mut traced, KernelPhase::ExecuteEnd, StringId::NONE, 5);
+    kernel(&mut traced, KernelPhase::Launch, add, 7);
+    let report = traced.ask(&Questions { kernels: true, ..Questions::default() }).kernels.expect("kernels");
+    let told = |kernel: &KernelUse| {
+        let operators: Vec<(String, u64)> =
+            kernel.operators.iter().map(|operator| (operator.name.clone(), operator.launches)).collect();
+        (kernel.name.clone(), kernel.launches, kernel.change_bytes, kernel.largest_increase_bytes, operators)
+    };
+    let expected = [
+        ("Add_8".to_owned(), 2, 4608, 4608, vec![("aten.add".to_owned(), 1)]),
+        ("Mul_8".to_owned(), 1, -512, 0, vec![]),
+    ];
+    assert_eq!(report.kernels.iter().map(told).collect::<Vec<_>>(), expected);
+    let add = &report.kernels[0];
+    assert_eq!((add.measured, add.running_ns, add.waiting_ns), (1, 10, 40));
+    let text = msmemscope_report::kernels(&report);
+    assert!(text.contains("Add_8 by aten.add") && text.contains("Of 2 launches start or end is not known"), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+}
+
+/// Without stacks and operators a kernel tells places apart.
+#[test]
+fn kernels_name_leaks_and_what_is_alive_at_the_peak() {
+    let mut dump = Dump::new();
+    for step in 1..=6u64 {
+        dump.step_begin();
+        dump.kernel("Add_8");
+        dump.malloc("PTA", 0x10_0000 * step, 1 << 20);
+        dump.kernel("Mul_8");
+        dump.malloc("PTA", 0x80_0000 + 0x10_0000 * step, 1 << 20);
+        dump.step_end();
+    }
+    let answers = dump.ask(&Questions::all());
+    let leaks = answers.leaks.as_ref().expect("leaks");
+    let mut lines: Vec<&str> = leaks.leaks.iter().map(|group| &group.site.line[..]).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["after kernel Add_8", "after kernel Mul_8"]);
+    let text = msmemscope_report::leaks(leaks, &[], msmemscope_report::Style::Classic);
+    assert!(text.contains("in kernel_3 at step 2.") && text.contains("\nkernel_3 is Add_8\n"), "{text}");
+    let moments = answers.moments.as_ref().expect("the peak");
+    assert!(msmemscope_report::moments(moments).contains("after kernel Mul_8"));
+}

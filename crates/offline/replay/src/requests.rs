@@ -1,0 +1,455 @@
+//! What a recorded job asked of PyTorch's pool on each card, in order: the input of every replay.
+//!
+//! A recording has the blocks that the pool handed out, not the sizes that were asked for. A small block is as large as
+//! its request, and so is every block of an expandable segment; a large one that was handed out whole may be up to 1 MiB
+//! larger. [`Split`](crate::split) tells these apart by following the pool's free blocks, and says how much smaller the
+//! request may have been.
+
+use std::collections::BTreeMap;
+
+use msmemscope_event::{AllocationInterface, Device, Pool};
+use msmemscope_timeline::{BlockEvent, EventKind, EventSink, TimelineEvent};
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::allocator::{GRANULE_BYTES, SMALL_BYTES};
+use crate::settings::AllocatorSettings;
+use crate::split::FreeRegions;
+
+/// Slot of a request that asks for no block.
+const NO_SLOT: u32 = u32::MAX;
+
+/// One request, in 16 bytes: recordings have many millions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// Bytes asked for, or a number.
+    pub(crate) size_bytes: u64,
+    /// Number of the block among those that live at the same time.
+    pub(crate) slot: u32,
+    /// How many granules smaller it may have been.
+    pub(crate) slack_granules: u16,
+    /// Number of its stream.
+    pub(crate) stream: u8,
+    /// What is asked.
+    pub(crate) kind: RequestKind,
+}
+
+/// What is asked of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum RequestKind {
+    /// A block.
+    Allocate,
+    /// To take a block back.
+    Free,
+    /// To give back to the driver what nobody uses.
+    EmptyCache,
+    /// Nothing: from now on others hold this many bytes of the card.
+    Outside,
+    /// A block that the recorded job did not get. It went on without.
+    Refused,
+}
+
+/// What was recorded about the pool beside the requests, for comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Recorded {
+    /// Most bytes the pool held.
+    pub peak_reserved_bytes: u64,
+    /// Most bytes in use.
+    pub peak_used_bytes: u64,
+    /// Blocks of the driver that the pool got while requests came.
+    pub driver_allocations: u64,
+    /// Blocks of the driver that it gave back.
+    pub driver_frees: u64,
+    /// Bytes of the card, if it was seen.
+    pub card_bytes: Option<u64>,
+    /// Most bytes that others held.
+    pub peak_outside_bytes: u64,
+}
+
+/// One step as far as memory is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepUse {
+    /// Its number.
+    pub step: u64,
+    /// First request of the step.
+    pub first_request: usize,
+    /// When it started, wall clock.
+    pub start_ns: u64,
+    /// Most bytes in use during it.
+    pub peak_used_bytes: u64,
+    /// Least bytes in use during it.
+    pub least_used_bytes: u64,
+}
+
+/// A request that the driver refused in the recorded job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedRequest {
+    /// Requests before it.
+    pub position: usize,
+    /// Bytes that the pool asked the driver for.
+    pub asked_bytes: u64,
+    /// When the driver refused, wall clock.
+    pub timestamp_ns: u64,
+}
+
+/// All requests of one process on one card.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    /// The card.
+    pub device: Device,
+    /// The settings under which it was recorded.
+    pub settings: AllocatorSettings,
+    /// What was recorded.
+    pub recorded: Recorded,
+    /// Steps, in order.
+    pub steps: Vec<StepUse>,
+    /// Requests that ended in "out of memory": the job never got these blocks.
+    pub refused: Vec<RefusedRequest>,
+    pub(crate) list: Vec<Request>,
+    /// What the pool held after each block began or ended.
+    pub(crate) reserved_bytes: Vec<u64>,
+    /// When each of these happened.
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+}
+
+impl Requests {
+    /// How many requests there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether nothing was asked of the pool.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Blocks asked for.
+    pub fn allocations(&self) -> u64 {
+        self.list.iter().filter(|request| request.kind == RequestKind::Allocate).count() as u64
+    }
+
+    /// Requests whose size is not known exactly.
+    pub fn inexact(&self) -> usize {
+        self.list.iter().filter(|request| request.slack_granules > 0).count()
+    }
+
+    /// What the recorded job held from the driver after each block began or ended.
+    pub fn recorded_curve(&self) -> &[u64] {
+        &self.reserved_bytes
+    }
+
+    /// Nanoseconds from the first request to the last.
+    pub fn duration_ns(&self) -> u64 {
+        self.last_ns.saturating_sub(self.first_ns)
+    }
+
+    /// Ends with a request that failed, which no block tells about: with it, the job would have gone on.
+    #[must_use]
+    pub fn up_to_refused(mut self, refused: Option<RefusedRequest>) -> Self {
+        if let Some(refused) = refused {
+            self.list.truncate(refused.position);
+            let size_bytes = refused.asked_bytes.next_multiple_of(GRANULE_BYTES);
+            let slot = self.list.iter().map(|request| request.slot).filter(|&slot| slot != NO_SLOT).max();
+            let slot = slot.map_or(0, |slot| slot + 1);
+            self.list.push(Request { size_bytes, slot, slack_granules: 0, stream: 0, kind: RequestKind::Allocate });
+        }
+        self
+    }
+}
+
+/// Collects the requests of one process from its events.
+#[derive(Debug, Default)]
+pub struct Collector {
+    settings: AllocatorSettings,
+    cards: BTreeMap<Device, Card>,
+    card_bytes: Option<u64>,
+}
+
+/// What is collected about one card.
+#[derive(Debug)]
+struct Card {
+    requests: Requests,
+    regions: Option<FreeRegions>,
+    /// Bytes of the card in use as the driver tells it.
+    driver_bytes: u64,
+    outside_bytes: u64,
+    reserved_bytes: u64,
+    /// What the driver was asked for and refused since the last request that was met.
+    refusal: Option<Refusal>,
+    /// Blocks of the driver by slot.
+    driver_blocks: FxHashMap<u32, DriverBlock>,
+    /// Those with an address in which no block of the pool was seen yet: size and slot by address.
+    unclaimed: BTreeMap<u64, (u64, u32)>,
+    /// Calls of the pool since its last event.
+    recent_allocations: u64,
+    recent_frees: u64,
+}
+
+/// What the driver refused.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    asked_bytes: u64,
+    timestamp_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DriverBlock {
+    address: u64,
+    size_bytes: u64,
+    interface: AllocationInterface,
+    /// Whether it belongs to the pool.
+    is_pools: bool,
+}
+
+impl Collector {
+    /// Collects from a job whose allocator had these settings.
+    pub fn new(settings: AllocatorSettings) -> Self {
+        Self { settings, cards: BTreeMap::new(), card_bytes: None }
+    }
+
+    /// The requests by card; cards on which nothing was asked are left out.
+    pub fn finish(self) -> Vec<Requests> {
+        let card_bytes = self.card_bytes;
+        let finished = self.cards.into_values().map(|mut card| {
+            card.note_refused();
+            card.requests.recorded.card_bytes = card_bytes;
+            card.requests
+        });
+        finished.filter(|requests| !requests.reserved_bytes.is_empty()).collect()
+    }
+
+    fn card(&mut self, device: Device) -> &mut Card {
+        let settings = &self.settings;
+        self.cards.entry(device).or_insert_with(|| Card::new(device, settings))
+    }
+}
+
+impl EventSink for Collector {
+    #[inline]
+    fn take(&mut self, event: TimelineEvent) {
+        match &event.kind {
+            EventKind::Malloc(block) if block.properties.pool == Pool::PytorchCaching => {
+                self.card(event.device).allocated(&event, block);
+            }
+            EventKind::Free(block) if block.properties.pool == Pool::PytorchCaching && !block.alive_at_process_end => {
+                self.card(event.device).freed(&event, block);
+            }
+            EventKind::Malloc(block) if is_card_memory(block) => self.card(event.device).driver_allocated(block),
+            EventKind::Free(block) if is_card_memory(block) && !block.alive_at_process_end => {
+                self.card(event.device).driver_freed(block);
+            }
+            EventKind::AllocationFailed { size_bytes, .. } => {
+                let refusal = Refusal { asked_bytes: *size_bytes, timestamp_ns: event.timestamp_ns };
+                self.card(event.device).refusal = Some(refusal);
+            }
+            EventKind::StartTrace { card: Some((_, total_bytes)) } | EventKind::CardSample { total_bytes, .. } => {
+                self.card_bytes = Some(*total_bytes);
+            }
+            EventKind::Snapshot { numbers, .. } if numbers.total_bytes > 0 => {
+                self.card_bytes = Some(numbers.total_bytes);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_card_memory(block: &BlockEvent) -> bool {
+    block.properties.pool == Pool::Hal && matches!(block.properties.device, Device::Npu(_))
+}
+
+impl Card {
+    fn new(device: Device, settings: &AllocatorSettings) -> Self {
+        Self {
+            requests: Requests {
+                device,
+                settings: settings.clone(),
+                recorded: Recorded::default(),
+                steps: Vec::new(),
+                refused: Vec::new(),
+                list: Vec::new(),
+                reserved_bytes: Vec::new(),
+                first_ns: 0,
+                last_ns: 0,
+            },
+            regions: (!settings.expandable_segments).then(|| FreeRegions::new(settings)),
+            driver_bytes: 0,
+            outside_bytes: 0,
+            reserved_bytes: 0,
+            refusal: None,
+            driver_blocks: FxHashMap::default(),
+            unclaimed: BTreeMap::new(),
+            recent_allocations: 0,
+            recent_frees: 0,
+        }
+    }
+
+    #[inline]
+    fn allocated(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+        self.before(event, block);
+        self.refusal = None;
+        self.claim(block.address);
+        let slack_bytes = match &mut self.regions {
+            Some(regions) => regions.take(block.address, block.size_bytes),
+            None => 0,
+        };
+        self.push(Request {
+            size_bytes: block.size_bytes,
+            slot: block.slot,
+            slack_granules: u16::try_from(slack_bytes / GRANULE_BYTES).unwrap_or(u16::MAX),
+            stream: 0,
+            kind: RequestKind::Allocate,
+        });
+        self.after(event, block);
+    }
+
+    #[inline]
+    fn freed(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+        self.before(event, block);
+        if let Some(regions) = &mut self.regions {
+            regions.give_back(block.address, block.size_bytes);
+        }
+        let kind = RequestKind::Free;
+        self.push(Request { size_bytes: block.size_bytes, slot: block.slot, slack_granules: 0, stream: 0, kind });
+        self.after(event, block);
+    }
+
+    /// What must have happened since the last event of the pool.
+    #[inline]
+    fn before(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+        if self.requests.reserved_bytes.is_empty() {
+            self.requests.first_ns = event.timestamp_ns;
+        }
+        if block.total_bytes < self.reserved_bytes || self.recent_frees > 0 {
+            self.gave_back(matches!(event.kind, EventKind::Malloc(_)));
+        } else if self.refusal.is_some() && matches!(event.kind, EventKind::Free(_)) {
+            self.note_refused();
+        }
+        self.reserved_bytes = block.total_bytes;
+        let outside_bytes = self.driver_bytes.saturating_sub(block.total_bytes);
+        if outside_bytes != self.outside_bytes {
+            self.outside_bytes = outside_bytes;
+            let kind = RequestKind::Outside;
+            self.push(Request { size_bytes: outside_bytes, slot: NO_SLOT, slack_granules: 0, stream: 0, kind });
+        }
+        let recorded = &mut self.requests.recorded;
+        // What the driver is asked after the last request is the end of the process.
+        recorded.driver_allocations += std::mem::take(&mut self.recent_allocations);
+        recorded.driver_frees += std::mem::take(&mut self.recent_frees);
+        recorded.peak_outside_bytes = recorded.peak_outside_bytes.max(outside_bytes);
+        let is_new_step = self.requests.steps.last().is_none_or(|last| last.step != event.step);
+        if is_new_step && event.step > 0 {
+            self.requests.steps.push(StepUse {
+                step: event.step,
+                first_request: self.requests.list.len(),
+                start_ns: event.timestamp_ns,
+                peak_used_bytes: block.used_bytes,
+                least_used_bytes: block.used_bytes,
+            });
+        }
+    }
+
+    /// The pool gave memory back to the driver. Nobody says why: after a refusal or with garbage collection it did so by itself
+    /// when it needed memory, else the job asked for it.
+    #[cold]
+    fn gave_back(&mut self, for_a_request: bool) {
+        let collects = self.requests.settings.garbage_collection_threshold > 0.0;
+        if for_a_request && (self.refusal.is_some() || collects) {
+            return;
+        }
+        self.note_refused();
+        let kind = RequestKind::EmptyCache;
+        self.push(Request { size_bytes: 0, slot: NO_SLOT, slack_granules: 0, stream: 0, kind });
+    }
+
+    /// A refusal after which no block was handed out: a request that failed.
+    fn note_refused(&mut self) {
+        if let Some(Refusal { asked_bytes, timestamp_ns }) = self.refusal.take() {
+            let position = self.requests.list.len();
+            self.requests.refused.push(RefusedRequest { position, asked_bytes, timestamp_ns });
+            let (size_bytes, kind) = (asked_bytes.next_multiple_of(GRANULE_BYTES), RequestKind::Refused);
+            self.push(Request { size_bytes, slot: NO_SLOT, slack_granules: 0, stream: 0, kind });
+        }
+    }
+
+    #[inline]
+    fn after(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+        let requests = &mut self.requests;
+        requests.reserved_bytes.push(block.total_bytes);
+        requests.last_ns = event.timestamp_ns;
+        let recorded = &mut requests.recorded;
+        recorded.peak_reserved_bytes = recorded.peak_reserved_bytes.max(block.total_bytes);
+        recorded.peak_used_bytes = recorded.peak_used_bytes.max(block.used_bytes);
+        if let Some(step) = requests.steps.last_mut() {
+            step.peak_used_bytes = step.peak_used_bytes.max(block.used_bytes);
+            step.least_used_bytes = step.least_used_bytes.min(block.used_bytes);
+        }
+    }
+
+    /// The driver's block around a block of the pool is the pool's.
+    #[inline]
+    fn claim(&mut self, address: u64) {
+        if self.unclaimed.is_empty() {
+            return;
+        }
+        let around = self.unclaimed.range(..=address).next_back().map(|(&start, &known)| (start, known));
+        if let Some((start, (size_bytes, slot))) = around
+            && address - start < size_bytes
+        {
+            self.unclaimed.remove(&start);
+            self.requests.recorded.driver_allocations += 1;
+            if let Some(block) = self.driver_blocks.get_mut(&slot) {
+                block.is_pools = true;
+            }
+        }
+    }
+
+    fn driver_allocated(&mut self, block: &BlockEvent) {
+        self.driver_bytes += block.size_bytes;
+        let (address, size_bytes, interface) = (block.address, block.size_bytes, block.properties.interface);
+        // Physical memory without an address is only asked for by the pool.
+        let is_pools = interface == AllocationInterface::Create;
+        self.driver_blocks.insert(block.slot, DriverBlock { address, size_bytes, interface, is_pools });
+        if is_pools {
+            self.recent_allocations += 1;
+            return;
+        }
+        self.unclaimed.insert(address, (size_bytes, block.slot));
+        if let Some(regions) = &mut self.regions {
+            regions.add_segment(address, size_bytes);
+        }
+    }
+
+    fn driver_freed(&mut self, block: &BlockEvent) {
+        let Some(known) = self.driver_blocks.remove(&block.slot) else { return };
+        self.driver_bytes = self.driver_bytes.saturating_sub(known.size_bytes);
+        self.recent_frees += u64::from(known.is_pools);
+        if known.interface != AllocationInterface::Create {
+            self.unclaimed.remove(&known.address);
+            if let Some(regions) = &mut self.regions {
+                regions.remove_segment(known.address);
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, request: Request) {
+        self.requests.list.push(request);
+    }
+}
+
+/// The most by which a block may be larger than its request.
+pub(crate) fn most_slack_bytes(settings: &AllocatorSettings, size_bytes: u64) -> u64 {
+    if size_bytes <= SMALL_BYTES || settings.expandable_segments {
+        return 0;
+    }
+    match settings.max_split_bytes {
+        Some(max_split_bytes) if size_bytes >= max_split_bytes => {
+            // Such blocks are never split.
+            settings.max_non_split_rounding_bytes.min(size_bytes - SMALL_BYTES - GRANULE_BYTES)
+        }
+        _ => SMALL_BYTES.min(size_bytes - SMALL_BYTES - GRANULE_BYTES),
+    }
+}

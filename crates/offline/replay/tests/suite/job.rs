@@ -1,0 +1,102 @@
+//! A job made up event by event.
+
+use std::collections::HashMap;
+
+use msmemscope_event::{AllocationInterface, BlockProperties, Device, Pool, StackId};
+use msmemscope_replay::{AllocatorSettings, Collector, Requests};
+use msmemscope_timeline::{BlockEvent, EventKind, EventSink, TimelineEvent};
+
+pub const MIB: u64 = 1 << 20;
+const DEVICE: Device = Device::Npu(0);
+
+/// Its events.
+pub struct Job {
+    events: Vec<EventKind>,
+    live: HashMap<(Pool, u64), (u32, u64)>,
+    used_bytes: u64,
+    next_slot: u32,
+}
+
+impl Job {
+    pub fn new(card_bytes: Option<u64>) -> Self {
+        let card = card_bytes.map(|card_bytes| (card_bytes, card_bytes));
+        Self { events: vec![EventKind::StartTrace { card }], live: HashMap::new(), used_bytes: 0, next_slot: 0 }
+    }
+
+    /// The driver gives memory.
+    pub fn segment(&mut self, address: u64, size_bytes: u64) {
+        let slot = self.begin(Pool::Hal, address, size_bytes);
+        self.events.push(EventKind::Malloc(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
+    }
+
+    /// The driver gets it back.
+    pub fn segment_freed(&mut self, address: u64) {
+        let (slot, size_bytes) = self.live.remove(&(Pool::Hal, address)).expect("a segment");
+        self.events.push(EventKind::Free(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
+    }
+
+    /// The pool hands out a block, and holds so much.
+    pub fn allocate(&mut self, address: u64, size_bytes: u64, reserved_bytes: u64) {
+        let slot = self.begin(Pool::PytorchCaching, address, size_bytes);
+        self.used_bytes += size_bytes;
+        let block = block(Pool::PytorchCaching, slot, address, size_bytes, self.used_bytes, reserved_bytes);
+        self.events.push(EventKind::Malloc(block));
+    }
+
+    /// The pool takes it back.
+    pub fn free(&mut self, address: u64, reserved_bytes: u64) {
+        let (slot, size_bytes) = self.live.remove(&(Pool::PytorchCaching, address)).expect("a block");
+        self.used_bytes -= size_bytes;
+        let block = block(Pool::PytorchCaching, slot, address, size_bytes, self.used_bytes, reserved_bytes);
+        self.events.push(EventKind::Free(block));
+    }
+
+    /// The driver has nothing left.
+    pub fn refused(&mut self, size_bytes: u64) {
+        let interface = AllocationInterface::Alloc;
+        self.events.push(EventKind::AllocationFailed { interface, size_bytes, flag: 0, error: 6 });
+    }
+
+    /// What it asked for, if its allocator had these settings.
+    pub fn requests(&self, settings: &str) -> Vec<Requests> {
+        let mut collector = Collector::new(AllocatorSettings::parse(settings).expect("settings"));
+        for (number, kind) in self.events.iter().enumerate() {
+            collector.take(TimelineEvent {
+                timestamp_ns: number as u64 + 1,
+                thread_id: 1,
+                device: DEVICE,
+                step: 0,
+                native_stack: StackId::NONE,
+                python_stack: StackId::NONE,
+                kind: kind.clone(),
+            });
+        }
+        collector.finish()
+    }
+
+    fn begin(&mut self, pool: Pool, address: u64, size_bytes: u64) -> u32 {
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.live.insert((pool, address), (slot, size_bytes));
+        slot
+    }
+}
+
+fn block(pool: Pool, slot: u32, address: u64, size_bytes: u64, used_bytes: u64, total_bytes: u64) -> BlockEvent {
+    let properties = match pool {
+        Pool::Hal => BlockProperties { device: DEVICE, ..BlockProperties::from_driver_flag(1 << 10) },
+        pool => BlockProperties::framework(pool, DEVICE),
+    };
+    BlockEvent {
+        allocation_id: u64::from(slot) + 1,
+        slot,
+        address,
+        size_bytes,
+        properties,
+        used_bytes,
+        total_bytes,
+        card: None,
+        shadow: false,
+        alive_at_process_end: false,
+    }
+}

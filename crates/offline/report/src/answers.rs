@@ -1,0 +1,81 @@
+//! All answers about one process as one text.
+
+use msmemscope_analysis::Answers;
+use msmemscope_analysis::causes::cause;
+use msmemscope_analysis::leaks::LeakReport;
+use msmemscope_analysis::moment::MomentReport;
+use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
+
+use crate::headline::headline;
+use crate::layout::push_wrapped;
+use crate::leaks::Style;
+use crate::{RENDERERS, Renderer};
+
+/// The answers as text: first what matters in a few sentences, then the evidence. An out-of-memory report comes only
+/// if memory ran out, unless `all` is wanted.
+pub fn render(answers: &Answers, all: bool, style: Style) -> String {
+    let mut parts = Vec::new();
+    if style == Style::Full {
+        let mut text = String::new();
+        headline(answers).iter().for_each(|sentence| push_wrapped(&mut text, sentence, ""));
+        parts.push(text);
+    }
+    let ran_out = answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::has_failures);
+    // That nothing is known about leaks is no news to somebody whose memory ran out.
+    let has_news = |report: &LeakReport| !ran_out || report.steps > 0 || report.suspects().next().is_some();
+    // Without suspects the rest about leaks is no more than detail, and what stands at ends of steps comes first.
+    let has_suspects = answers.leaks.as_ref().is_some_and(|report| report.suspects().next().is_some());
+    let is_shown = |word: &str| match word {
+        "curve" | "standing" | "kernels" => style == Style::Full,
+        "out_of_memory" => all || ran_out,
+        "leaks" => answers.leaks.as_ref().is_some_and(has_news),
+        // What was held when memory ran out is the peak, and has been shown.
+        "moments" => style == Style::Full && !(ran_out && answers.moments.as_ref().is_some_and(only_peak)),
+        _ => true,
+    };
+    let words_of = |word: &str, renderer: Renderer| renderer(answers, style).filter(|_| is_shown(word));
+    let mut waiting = None;
+    for &(word, renderer) in RENDERERS {
+        let words = words_of(word, renderer);
+        match word {
+            "leaks" if !has_suspects => waiting = words,
+            _ => parts.extend(words),
+        }
+        if word == "standing" {
+            parts.extend(waiting.take());
+        }
+    }
+    let parts: Vec<String> = parts
+        .iter()
+        .map(|part| part.trim_end())
+        .filter(|part| !part.is_empty())
+        .map(|part| format!("{part}\n"))
+        .collect();
+    parts.join("\n")
+}
+
+/// What to do about what stands at ends of steps.
+pub(crate) fn advice(answers: &Answers) -> Option<String> {
+    let is_final = answers.out_of_memory.as_ref().and_then(OutOfMemoryReport::decisive).is_some_and(|it| !it.recovered);
+    let cause = answers.leaks.as_ref().and_then(cause);
+    answers.standing.as_ref().map(|report| crate::standing::advice(report, &cause, is_final))
+}
+
+/// Whether nothing but the peak was asked about.
+fn only_peak(report: &MomentReport) -> bool {
+    report.grown.is_none() && report.pools.iter().all(|moment| moment.moment == "peak" && moment.by.is_none())
+}
+
+/// The leaks and fluctuations in the words of earlier versions.
+pub fn render_classic(answers: &Answers) -> String {
+    let leaks = answers.leaks.as_ref().map(|report| crate::leaks(report, &answers.unseen_pools, Style::Classic));
+    let fluctuation = answers.fluctuation.as_ref().map(|pools| crate::fluctuation(pools, Style::Classic));
+    [leaks, fluctuation].into_iter().flatten().collect::<Vec<_>>().join("\n").trim().to_owned()
+}
+
+/// Whether something was found that a user must not miss.
+pub fn has_alarm(answers: &Answers) -> bool {
+    answers.leaks.as_ref().is_some_and(|leaks| leaks.suspects().next().is_some())
+        || answers.watch.as_ref().is_some_and(|watch| watch.corruptions().next().is_some())
+        || answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::is_alarming)
+}

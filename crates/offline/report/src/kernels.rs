@@ -1,0 +1,103 @@
+//! Kernels as text.
+
+use msmemscope_analysis::kernels::{KernelReport, KernelUse};
+
+use crate::layout::{fit, push_wrapped, width};
+use crate::table::{Align, Table};
+use crate::units::{bytes, signed_bytes};
+
+/// Kernels in the table.
+const TOLD_KERNELS: usize = 12;
+/// Columns that names may have.
+const SHORTEST_NAME: usize = 24;
+/// Columns that everything but the names takes.
+const OTHER_COLUMNS: usize = 52;
+
+/// What kernels did with memory, those that changed most first.
+pub fn kernels(report: &KernelReport) -> String {
+    let mut text = String::new();
+    if report.kernels.is_empty() {
+        return text;
+    }
+    let launches: u64 = report.kernels.iter().map(|kernel| kernel.launches).sum();
+    let heading = format!(
+        "Kernels: {launches} launches of {} kernels. Memory is the change on the card since the launch before:",
+        report.kernels.len()
+    );
+    push_wrapped(&mut text, &heading, "");
+    let columns = [
+        ("memory", Align::Right),
+        ("largest", Align::Right),
+        ("launches", Align::Right),
+        ("ran", Align::Right),
+        ("waited", Align::Right),
+        ("device", Align::Right),
+        ("kernel", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for kernel in report.kernels.iter().take(TOLD_KERNELS) {
+        table.row([
+            signed_bytes(kernel.change_bytes),
+            bytes(kernel.largest_increase_bytes),
+            kernel.launches.to_string(),
+            mean(kernel.running_ns, kernel),
+            mean(kernel.waiting_ns, kernel),
+            kernel.device.to_string(),
+            fit(&described(kernel), width().saturating_sub(OTHER_COLUMNS).max(SHORTEST_NAME)),
+        ]);
+    }
+    text.push_str(&table.render());
+    let unknown: u64 = report.kernels.iter().map(|kernel| kernel.launches - kernel.measured).sum();
+    if unknown > 0 {
+        let reason = "their card dropped them, they were still running when recording stopped, or its channel belongs to \
+                      somebody else";
+        push_wrapped(&mut text, &format!("  Of {unknown} launches start or end is not known: {reason}."), "  ");
+    }
+    if report.kernels.len() > TOLD_KERNELS {
+        text.push_str(&format!("  ... and {} more kernels\n", report.kernels.len() - TOLD_KERNELS));
+    }
+    text
+}
+
+/// The kernel in short, and who launches it: the hash of its binary tells people nothing.
+fn described(kernel: &KernelUse) -> String {
+    let short = short_name(&kernel.name);
+    match kernel.operators.first() {
+        Some(operator) => {
+            let operator = operator.name.strip_prefix("torch._ops.").unwrap_or(&operator.name);
+            format!("{short} by {operator}")
+        }
+        None => short,
+    }
+}
+
+/// `Add_..._8` for `Add_<32 digits>_8`.
+fn short_name(name: &str) -> String {
+    const HASH_DIGITS: usize = 32;
+    let is_hash = |part: &&str| part.len() == HASH_DIGITS && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+    match name.split('_').find(is_hash) {
+        Some(hash) => name.replacen(hash, "...", 1),
+        None => name.to_owned(),
+    }
+}
+
+/// Time per launch that was measured.
+fn mean(total_ns: u64, kernel: &KernelUse) -> String {
+    match total_ns.checked_div(kernel.measured) {
+        None => "-".to_owned(),
+        Some(ns) if ns < 10_000 => format!("{:.1} us", ns as f64 / 1e3),
+        Some(ns) if ns < 10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        Some(ns) => format!("{:.0} ms", ns as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_a_binary_is_left_out() {
+        assert_eq!(short_name("MatMul_0123456789abcdef0123456789abcdef_8_mix_aic"), "MatMul_..._8_mix_aic");
+        assert_eq!(short_name("Cast"), "Cast");
+    }
+}

@@ -1,0 +1,216 @@
+//! What other settings and cards would have meant: computed, not measured, and said so.
+
+use msmemscope_replay::forecast::{BatchFit, BatchPoint, Growth};
+use msmemscope_replay::study::{Agreement, Study};
+use msmemscope_replay::{Outcome, Trial};
+
+use crate::layout::push_wrapped;
+use crate::table::{Align, Table};
+use crate::tree::percent;
+use crate::units::{bytes, count, counted};
+
+const SECONDS_PER_HOUR: f64 = 3600.0;
+
+/// All that is said about one card. `failure_line` names the line of code behind a request that could not be met.
+pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) -> String {
+    let mut text = String::new();
+    let card = match study.card_bytes {
+        Some(card_bytes) => format!(" on a card of {}", bytes(card_bytes)),
+        None => String::new(),
+    };
+    let asked = counted(study.allocations, "block");
+    let steps = match study.steps {
+        0 => String::new(),
+        steps => format!(" in {}", counted(steps, "step")),
+    };
+    let title = format!(
+        "PyTorch's pool of process {} on device {}: {asked} asked for{steps}, replayed{card}. What follows is \
+         computed, not measured.",
+        study.process_id, study.device
+    );
+    push_wrapped(&mut text, &title, "");
+    push_wrapped(&mut text, &agreement(&study.agreement, study), "");
+    text.push('\n');
+    text.push_str(&trials(study));
+    text.push('\n');
+    for trial in study.trials.iter().filter(|trial| !study.is_sweep() || trial.is_recorded) {
+        if let Some(failure) = &trial.outcome.failure {
+            let line = failure_line(trial).map_or(String::new(), |line| format!(" at {line}"));
+            let step = if failure.step > 0 { format!(" in step {}", failure.step) } else { String::new() };
+            let sentence = format!(
+                "With {} it runs out{step}{line}: {} wanted for a request of {}, {} reserved, {} of it in use.",
+                settings(trial),
+                bytes(failure.asked_bytes),
+                bytes(failure.size_bytes),
+                bytes(failure.reserved_bytes),
+                bytes(failure.used_bytes)
+            );
+            push_wrapped(&mut text, &sentence, "  ");
+        }
+    }
+    best(study).iter().for_each(|sentence| push_wrapped(&mut text, sentence, "  "));
+    for smallest in &study.smallest_cards {
+        let sentence = format!("Smallest card with {}: {}.", named(&smallest.settings), bytes(smallest.card_bytes));
+        push_wrapped(&mut text, &sentence, "  ");
+    }
+    forecast(study).iter().for_each(|sentence| push_wrapped(&mut text, sentence, "  "));
+    text
+}
+
+fn agreement(agreement: &Agreement, study: &Study) -> String {
+    let settings = named(&study.recorded_settings);
+    let checked = format!("The model was checked against this recording, made with {settings}: ");
+    if agreement.is_exact() {
+        let events = counted(agreement.events, "event");
+        return format!("{checked}it reserved the same after each of {events}, with as many driver calls.");
+    }
+    let [recorded, replayed] = agreement.driver_calls;
+    let differing = match agreement.differing {
+        0 => "it reserved the same after every event".to_owned(),
+        differing => format!(
+            "it reserved something else after {} of {}, by up to {}",
+            count(differing),
+            counted(agreement.events, "event"),
+            bytes(agreement.largest_difference_bytes)
+        ),
+    };
+    format!("{checked}{differing}; {} driver calls were recorded and {} replayed.", count(recorded), count(replayed))
+}
+
+/// Settings as a sentence names them.
+fn named(settings: &str) -> String {
+    match settings {
+        msmemscope_replay::settings::AS_DELIVERED => "default settings".to_owned(),
+        settings => settings.to_owned(),
+    }
+}
+
+fn settings(trial: &Trial) -> String {
+    named(&trial.settings)
+}
+
+fn trials(study: &Study) -> String {
+    let mut table = Table::new(&[
+        ("reserved", Align::Right),
+        ("used", Align::Right),
+        ("unused", Align::Right),
+        ("calls", Align::Right),
+        ("", Align::Left),
+        ("settings", Align::Left),
+    ]);
+    let recorded = &study.recorded;
+    table.row([
+        bytes(recorded.peak_reserved_bytes),
+        bytes(recorded.peak_used_bytes),
+        String::new(),
+        count(recorded.driver_allocations + recorded.driver_frees),
+        if study.ran_out { "ran out".to_owned() } else { String::new() },
+        "what was recorded".to_owned(),
+    ]);
+    for trial in &study.trials {
+        let outcome = &trial.outcome;
+        let unused = outcome.peak_reserved_bytes - outcome.used_at_peak_bytes.min(outcome.peak_reserved_bytes);
+        table.row([
+            range(trial),
+            bytes(outcome.peak_used_bytes),
+            percent(unused, outcome.peak_reserved_bytes),
+            count(outcome.driver_calls()),
+            verdict(outcome, study.card_bytes).to_owned(),
+            format!("{}{}", trial.settings, if trial.is_recorded { " (recorded)" } else { "" }),
+        ]);
+    }
+    table.render()
+}
+
+/// The peak, and what it would be at least if sizes are not known exactly.
+fn range(trial: &Trial) -> String {
+    let (most, least) = (trial.outcome.peak_reserved_bytes, trial.at_least.peak_reserved_bytes);
+    if bytes(least) < bytes(most) && least < most { format!("{}-{}", bytes(least), bytes(most)) } else { bytes(most) }
+}
+
+fn verdict(outcome: &Outcome, card_bytes: Option<u64>) -> &'static str {
+    match (&outcome.failure, card_bytes) {
+        (Some(_), _) => "runs out",
+        (None, Some(_)) if outcome.retries > 0 => "just fits",
+        (None, Some(_)) => "fits",
+        (None, None) => "",
+    }
+}
+
+fn best(study: &Study) -> Option<String> {
+    let (best, recorded) = (study.best()?, study.as_recorded()?);
+    let spelled = format!("PYTORCH_NPU_ALLOC_CONF={}", best.spelling());
+    if best.outcome.fits() != recorded.outcome.fits() {
+        let card = study.card_bytes.map_or(String::new(), |card_bytes| format!(" of {}", bytes(card_bytes)));
+        let peak = bytes(best.outcome.peak_reserved_bytes);
+        return Some(format!("What helps most: with {spelled} it would have fitted: peak reserved {peak}{card}."));
+    }
+    let saved = recorded.outcome.peak_reserved_bytes.saturating_sub(best.outcome.peak_reserved_bytes);
+    let part = percent(saved, recorded.outcome.peak_reserved_bytes);
+    Some(format!("What helps most: {spelled}, {} less reserved ({part}).", bytes(saved)))
+}
+
+fn forecast(study: &Study) -> Vec<String> {
+    let Some(growth) = &study.growth else { return Vec::new() };
+    let mut sentences = vec![format!(
+        "Memory in use grows by {} per step ({} steps looked at).",
+        bytes(growth.bytes_per_step.round() as u64),
+        count(growth.steps)
+    )];
+    sentences.extend(until_full(growth, study.card_bytes));
+    sentences
+}
+
+fn until_full(growth: &Growth, card_bytes: Option<u64>) -> Option<String> {
+    let [expected, least, most] = growth.steps_until_full?;
+    let (expected, card_bytes) = (expected?, card_bytes?);
+    let time = |steps: u64| duration(steps as f64 * growth.seconds_per_step);
+    let range = match (least, most) {
+        (Some(least), Some(most)) if least != most => format!(" (between {} and {})", count(least), count(most)),
+        (Some(least), None) => format!(" (at least {})", count(least)),
+        _ => String::new(),
+    };
+    Some(format!(
+        "At this growth the card of {} is full after {} more{range}, in {}.",
+        bytes(card_bytes),
+        counted(expected, "step"),
+        time(expected)
+    ))
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 2.0 * SECONDS_PER_HOUR => format!("{:.0} minutes", seconds / 60.0),
+        seconds if seconds < 72.0 * SECONDS_PER_HOUR => format!("{:.1} hours", seconds / SECONDS_PER_HOUR),
+        seconds => format!("{:.0} days", seconds / 24.0 / SECONDS_PER_HOUR),
+    }
+}
+
+/// The largest batch on a card.
+pub fn batch(points: &[BatchPoint], fit: &BatchFit, card_bytes: u64) -> String {
+    let mut table = Table::new(&[("batch", Align::Right), ("on the card", Align::Right), ("used", Align::Right)]);
+    for point in points {
+        table.row([count(point.batch), bytes(point.card_bytes), bytes(point.used_bytes)]);
+    }
+    let mut text = table.render();
+    let range = match (fit.at_least, fit.at_most) {
+        (least, most) if least == most => String::new(),
+        (least, most) => format!(", between {} and {} depending on fragmentation", count(least), count(most)),
+    };
+    let certainty = match fit.largest_residual_bytes {
+        Some(residual) => {
+            format!("The recordings are up to {} off the line.", bytes(residual.round() as u64))
+        }
+        None => "Two recordings always lie on a line: a third would show whether the job's need is one.".to_owned(),
+    };
+    let sentence = format!(
+        "Largest batch on a card of {}: {}{range}. Computed: {} whatever the batch, and {} for each sample. {certainty}",
+        bytes(card_bytes),
+        count(fit.largest_batch),
+        bytes(fit.fixed_bytes.max(0.0).round() as u64),
+        bytes(fit.bytes_per_sample.round() as u64),
+    );
+    push_wrapped(&mut text, &sentence, "  ");
+    text
+}

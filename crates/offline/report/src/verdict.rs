@@ -1,0 +1,283 @@
+//! Why memory ran out and what to do about it, in sentences.
+
+use msmemscope_analysis::gaps::{LARGEST_SMALL_BLOCK_BYTES, SegmentUse};
+use msmemscope_analysis::out_of_memory::{Failure, PoolThen};
+use msmemscope_analysis::remedy::Remedy;
+use msmemscope_analysis::verdict::{AllocatorSettings, Verdict};
+
+use crate::layout::near;
+use crate::units::{bytes, seconds};
+
+/// A verdict for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reason {
+    /// Why, in sentences.
+    pub explanation: Vec<String>,
+    /// What to do about it.
+    pub advice: Vec<String>,
+}
+
+/// The reason of a failure.
+pub fn reason(failure: &Failure) -> Reason {
+    let mut reason = Reason::default();
+    let total = failure.card.map_or(0, |(_, total_bytes)| total_bytes);
+    if failure.verdict != Verdict::OwnLimit {
+        reason.describe(failure);
+    }
+    match failure.verdict {
+        Verdict::Leak => reason.leak(failure),
+        Verdict::Growth => reason.growth(failure),
+        Verdict::Fragmentation => reason.fragmentation(failure),
+        Verdict::OtherProcesses => reason.other_processes(failure),
+        Verdict::OwnLimit => reason.own_limit(failure),
+        Verdict::Driver => reason.driver(failure),
+        Verdict::Demand if failure.exceeds_card() => reason.larger_than_the_card(failure, total),
+        Verdict::Demand => reason.demand(failure),
+    }
+    reason.advice.extend(failure.remedy.as_ref().map(computed));
+    reason
+}
+
+impl Reason {
+    /// Says that PyTorch refused without asking the driver, which it does if the job has set a limit.
+    fn own_limit(&mut self, failure: &Failure) {
+        let Some(numbers) = failure.own_limit else { return };
+        self.explanation.extend([
+        format!("PyTorch refused memory on device {} without asking the driver for it.", failure.device),
+        format!(
+            "It held {} then; of the {} of the card {} were free.",
+            bytes(numbers.reserved_bytes),
+            bytes(numbers.total_bytes),
+            bytes(numbers.free_bytes)
+        ),
+        "So it was a limit that the job has set itself: torch.npu.set_per_process_memory_fraction, or a setting of \
+         the allocator. The error message of PyTorch names the request and the limit (\"allowed\")."
+            .to_owned(),
+    ]);
+        self.advice.push(
+            "Raise the fraction in set_per_process_memory_fraction, or look at what holds memory below.".to_owned(),
+        );
+    }
+
+    fn describe(&mut self, failure: &Failure) {
+        let purpose = match failure.is_for_small_blocks() {
+            true => format!(", a segment for blocks of up to {}", bytes(LARGEST_SMALL_BLOCK_BYTES)),
+            false => String::new(),
+        };
+        let asked = format!(
+            "{} was asked for {} on device {}{purpose}.",
+            failure.function,
+            bytes(failure.requested_bytes),
+            failure.device
+        );
+        let held = format!("This process holds {} from the driver there.", bytes(failure.process_bytes));
+        self.explanation.extend([asked, held]);
+        if let Some((_, total_bytes)) = failure.card.filter(|(_, total_bytes)| *total_bytes > 0) {
+            self.explanation.push(format!(
+                "The card has {}: {} in use, {} of it by other processes or the system, and {} free.",
+                bytes(total_bytes),
+                bytes(failure.card_used_bytes.unwrap_or(0)),
+                bytes(failure.others_bytes),
+                bytes(failure.free_bytes.unwrap_or(0))
+            ));
+        }
+    }
+
+    fn leak(&mut self, failure: &Failure) {
+        self.explanation.push(format!(
+        "{} are held by call sites that keep more blocks with every step: a leak. Without them it would have fitted.",
+        bytes(failure.leaked_bytes)
+    ));
+        self.advice.push("Free what the leak report lists; its first call site grows fastest.".to_owned());
+    }
+
+    fn growth(&mut self, failure: &Failure) {
+        let Some(growing) = &failure.growing else { return };
+        let since = failure.timestamp_ns.saturating_sub(growing.since_ns);
+        let line = near(&growing.site.line);
+        let what = format!(
+            "{} blocks of {} come from one place, {line}, and are alive. They have become more and more since {} before \
+         the failure.",
+            growing.blocks,
+            bytes(growing.block_bytes),
+            seconds(since)
+        );
+        let share = format!(
+            "Places that grow like this hold {} of the {} in use. Without them it would have fitted.",
+            bytes(growing.bytes),
+            bytes(failure.used_bytes())
+        );
+        let advice = format!(
+            "Look at {line}: if its blocks are not all needed at once, something keeps them, such as a list or a graph. \
+         Mark steps (msmemscope.step()) to be sure."
+        );
+        self.explanation.extend([what, share]);
+        self.advice.push(advice);
+        self.advice.push("If all of them are needed: use smaller batches, or recompute activations.".to_owned());
+    }
+
+    fn fragmentation(&mut self, failure: &Failure) {
+        let said = unused_memory(failure);
+        self.explanation.extend(said);
+        self.explanation.push("So it is fragmentation: it would have fitted if the gaps were together.".to_owned());
+        self.advice.push(joining_gaps(&failure.allocator));
+        self.advice.push("Call torch.npu.empty_cache() after phases with other tensor sizes.".to_owned());
+    }
+
+    fn other_processes(&mut self, failure: &Failure) {
+        self.explanation.push(format!(
+            "Other processes hold {} of the card; without them it would have fitted.",
+            bytes(failure.others_bytes)
+        ));
+        self.advice.push("Look for other jobs on this card (npu-smi info), or use another card.".to_owned());
+    }
+
+    fn driver(&mut self, failure: &Failure) {
+        self.explanation.push(format!(
+        "The {} that were free should have been enough: the driver refused for another reason, such as memory that is \
+         in pieces or of another page size.",
+        bytes(failure.free_bytes.unwrap_or(0))
+    ));
+        self.advice.push("Look at the log of the driver (plog) for the reason of the refusal.".to_owned());
+    }
+
+    /// Nothing the job holds matters if the request could not even have an empty card.
+    fn larger_than_the_card(&mut self, failure: &Failure, total_bytes: u64) {
+        let requested = bytes(failure.requested_bytes);
+        self.explanation.push(format!(
+            "The request alone, {requested}, is larger than the whole card: it can never fit, whatever is freed."
+        ));
+        let place = match failure.site.is_known() {
+            true => format!(" at {}", near(&failure.site.line)),
+            false => String::new(),
+        };
+        self.advice.push(format!(
+            "Look at the size that is asked for{place}: {requested} at once are more than the {} of the card. Ask for \
+         less, or in parts.",
+            bytes(total_bytes)
+        ));
+    }
+
+    fn demand(&mut self, failure: &Failure) {
+        let free = match failure.free_bytes {
+            Some(free) => format!(", with the {} that were free,", bytes(free)),
+            None => String::new(),
+        };
+        let forward = failure.forward_bytes();
+        match forward {
+            Some(made) => self.explanation.push(format!(
+                "{} of the {} in use were made by this forward pass, which has not reached its backward pass: activations. {} more are held and \
+                 not used.",
+                bytes(made),
+                bytes(failure.used_bytes()),
+                bytes(failure.idle_bytes())
+            )),
+            None => self.explanation.push(format!(
+                "Neither leaks ({}) nor unused memory of the framework ({}) would have been enough{free} for the {} that \
+                 were asked for.",
+                bytes(failure.leaked_bytes),
+                bytes(failure.idle_bytes()),
+                bytes(failure.requested_bytes)
+            )),
+        }
+        let largest = failure.owners.iter().find(|owner| !owner.owner.starts_with("CANN")).or(failure.owners.first());
+        if let Some(owner) = largest.filter(|_| forward.is_none()) {
+            self.explanation.push(format!("The largest owner is {} with {}.", owner.owner, bytes(owner.bytes)));
+        }
+        let owner = largest.map_or("", |owner| owner.owner.as_str());
+        let has_part = |part: &str| owner.split('@').any(|level| level == part);
+        let advice = if forward.is_some() || has_part("activation") {
+            "Use smaller batches or shorter sequences, or recompute activations (torch.utils.checkpoint)."
+        } else if has_part("optimizer_state") || has_part("gradient") {
+            "Shard gradients and optimizer state over cards (FSDP, ZeRO), or use an optimizer with less state."
+        } else if has_part("weight") {
+            "Shard the weights over cards, or use a smaller type for them."
+        } else if owner.starts_with("PTA_WORKSPACE") {
+            "Workspace is kept per stream while TASK_QUEUE_ENABLE=2; try TASK_QUEUE_ENABLE=1."
+        } else if has_part("kv_cache") {
+            "Give the key-value cache less memory (gpu_memory_utilization, max_model_len)."
+        } else {
+            "Use smaller batches, recompute activations, or shard weights and optimizer state."
+        };
+        self.advice.push(advice.to_owned());
+        if failure.allocator.is_uncached() {
+            self.advice.push(
+            "The caching allocator is off (PYTORCH_NO_NPU_MEMORY_CACHING); every tensor is rounded up to whole pages."
+                .to_owned(),
+        );
+        }
+    }
+}
+
+/// What a replay says about other settings. Nobody has measured it.
+fn computed(remedy: &Remedy) -> String {
+    let card = bytes(remedy.card_bytes);
+    match &remedy.settings {
+        Some(settings) => format!(
+            "Computed, not measured: with PYTORCH_NPU_ALLOC_CONF={settings} this request would have fitted: peak \
+             reserved {} of {card}.",
+            bytes(remedy.peak_reserved_bytes)
+        ),
+        None => format!(
+            "Computed, not measured: with none of {} settings of the allocator would this request have fitted into {card}.",
+            remedy.tried
+        ),
+    }
+}
+
+/// What to do about memory in pieces.
+pub(crate) fn joining_gaps(allocator: &AllocatorSettings) -> String {
+    match (allocator.is_expandable(), allocator.options()) {
+        (true, _) => {
+            "Expandable segments are in use already; look for long-lived blocks between short-lived ones, and allocate \
+             what lives long first."
+                .to_owned()
+        }
+        (false, Some((name, options))) => {
+            format!("Add expandable_segments:True to {name} (now {options}), so that gaps can be joined.")
+        }
+        (false, None) => "Set PYTORCH_NPU_ALLOC_CONF=expandable_segments:True, so that gaps can be joined.".to_owned(),
+    }
+}
+
+/// Chooses segments of one kind.
+type KindOfSegment = fn(&PoolThen) -> SegmentUse;
+
+/// What the framework holds but does not use, where, and why that was no room for the request.
+fn unused_memory(failure: &Failure) -> Vec<String> {
+    let mut said = vec![format!("The framework holds {} that no tensor uses.", bytes(failure.idle_bytes()))];
+    let gaps = |of: KindOfSegment| failure.pools.iter().map(of).filter(|of| of.segments > 0);
+    let largest = |of| gaps(of).map(|of| of.largest_gap_bytes).max();
+    let sum = |of| gaps(of).map(|of| of.gap_bytes).fold(0, u64::saturating_add);
+    let small: KindOfSegment = |pool| pool.gaps.small;
+    let large: KindOfSegment = |pool| pool.gaps.large;
+    if failure.is_for_small_blocks() {
+        let (in_small, in_large) = (sum(small), sum(large));
+        said.push(format!(
+            "In segments for small blocks {} of it are unused, the largest gap has {}.",
+            bytes(in_small),
+            bytes(largest(small).unwrap_or(0))
+        ));
+        if in_large > 0 {
+            said.push(format!(
+                "{} are unused in segments for larger blocks, where small ones never go.",
+                bytes(in_large)
+            ));
+        }
+    } else if let Some(gap) = largest(large) {
+        said.push(match gap >= failure.requested_bytes {
+            true => format!(
+                "Its largest gap has {}, which would be enough: it belongs to another stream, or may not be split.",
+                bytes(gap)
+            ),
+            false => format!("Its largest gap for blocks of this size has {}.", bytes(gap)),
+        });
+    }
+    let segments: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segments).sum();
+    if segments > 0 {
+        let free: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segment_bytes).fold(0, u64::saturating_add);
+        let noun = if segments == 1 { "segment was" } else { "segments were" };
+        said.push(format!("{segments} {noun} entirely free ({}) and could be given back.", bytes(free)));
+    }
+    said
+}

@@ -1,0 +1,3 @@
+//! Everything that needs recordings on disk.
+
+mod fleet;

@@ -1,0 +1,495 @@
+//! What the analyses say about a recording, one sentence each, the worst first.
+
+use msmemscope_analysis::inefficient::{Finding as InefficientFinding, InefficiencyKinds};
+use msmemscope_analysis::leaks::LeakGroup;
+use msmemscope_analysis::moment::{LineUse, PoolMoment};
+use msmemscope_analysis::names::SiteText;
+use msmemscope_analysis::out_of_memory::Failure;
+use msmemscope_analysis::verdict::Verdict;
+use msmemscope_analysis::{Answers, Frame};
+use msmemscope_event::{Device, Pool};
+use msmemscope_report::headline::headline;
+use msmemscope_report::moments::short_operator;
+use msmemscope_report::units::{bytes, counted};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::{Value, json};
+
+/// Findings of one kind that are named one by one.
+const NAMED_PER_KIND: usize = 5;
+/// Parts of a peak that are worth telling.
+const SMALLEST_SHARE: f64 = 0.01;
+/// How analyses call the moment when a pool used most.
+const PEAK: &str = "peak";
+/// From this part on, what a pool holds in vain is a warning.
+const MUCH_OVERHEAD: f64 = 0.2;
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Severity {
+    Error,
+    Warning,
+    Information,
+}
+
+impl Severity {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Information => "info",
+        }
+    }
+}
+
+/// One thing worth knowing.
+#[derive(Clone, Debug)]
+pub(crate) struct Finding {
+    pub(crate) kind: &'static str,
+    pub(crate) severity: Severity,
+    pub(crate) sentence: String,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) count: Option<u64>,
+    /// The call site in words, and its frame.
+    pub(crate) line: Option<String>,
+    pub(crate) frame: Option<Frame>,
+    pub(crate) group: Option<(Device, Pool)>,
+    pub(crate) at: Option<u64>,
+    pub(crate) details: Vec<String>,
+    /// Why memory ran out, in one word.
+    pub(crate) verdict: Option<&'static str>,
+    /// Where the evidence is: a view, and what it shows.
+    pub(crate) view: &'static str,
+    pub(crate) view_kind: Option<&'static str>,
+}
+
+impl Finding {
+    fn new(kind: &'static str, severity: Severity, sentence: String, view: &'static str) -> Self {
+        Self {
+            kind,
+            severity,
+            sentence,
+            bytes: None,
+            count: None,
+            line: None,
+            frame: None,
+            group: None,
+            at: None,
+            details: Vec::new(),
+            verdict: None,
+            view,
+            view_kind: None,
+        }
+    }
+
+    fn at_site(mut self, site: &SiteText) -> Self {
+        self.line = Some(site.line.clone());
+        self.frame = site.frame().cloned();
+        self
+    }
+}
+
+/// Blocks of one call site that leak.
+#[derive(Clone, Debug)]
+pub(crate) struct Leak {
+    pub(crate) group: (Device, Pool),
+    pub(crate) site: SiteText,
+    pub(crate) bytes: u64,
+    pub(crate) blocks: u64,
+}
+
+/// State of a pool at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FragmentationSample {
+    pub(crate) at: u64,
+    pub(crate) step: u64,
+    pub(crate) reserved_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) gap_bytes: Option<u64>,
+    pub(crate) largest_gap_bytes: Option<u64>,
+}
+
+/// An out-of-memory failure.
+#[derive(Clone, Debug)]
+pub(crate) struct FailureText {
+    pub(crate) at: u64,
+    pub(crate) device: Device,
+    pub(crate) requested_bytes: u64,
+    pub(crate) verdict: &'static str,
+    pub(crate) sentences: Vec<String>,
+}
+
+/// What the analyses say.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// The answer in one to three sentences.
+    pub(crate) headline: Vec<String>,
+    pub(crate) list: Vec<Finding>,
+    pub(crate) missing: Vec<String>,
+    pub(crate) leaks: Vec<Leak>,
+    pub(crate) leaked: FxHashSet<u64>,
+    pub(crate) leaked_bytes: u64,
+    pub(crate) out_of_memory: u64,
+    pub(crate) failures: Vec<FailureText>,
+    pub(crate) fragmentation: Vec<((Device, Pool), Vec<FragmentationSample>)>,
+    pub(crate) growth: Vec<((Device, Pool), f64)>,
+    /// Inefficiency by allocation, as bits.
+    pub(crate) inefficiency: Vec<u8>,
+    pub(crate) watch: Option<Value>,
+    /// When watched memory changed, and by whom.
+    pub(crate) watch_changes: Vec<(u64, String)>,
+    /// What holds most at the peaks of pools, by line of code: the answers to the question `lines`.
+    pub(crate) lines_at_peaks: Vec<((Device, Pool), Value)>,
+}
+
+impl Findings {
+    pub(crate) fn of(answers: &Answers, missing: Vec<String>) -> Self {
+        let mut findings = Self { headline: headline(answers), missing, ..Self::default() };
+        findings.take_failures(answers);
+        findings.take_leaks(answers);
+        findings.take_watch(answers);
+        findings.take_inefficient(answers);
+        findings.take_fragmentation(answers);
+        findings.take_peaks(answers);
+        findings.take_lines(answers);
+        findings.take_missing();
+        if findings.list.is_empty() {
+            let sentence = "No memory was recorded.".to_owned();
+            findings.list.push(Finding::new("none", Severity::Information, sentence, "table"));
+        }
+        findings.list.sort_by_key(|finding| finding.severity);
+        findings
+    }
+
+    fn take_failures(&mut self, answers: &Answers) {
+        let Some(report) = &answers.out_of_memory else { return };
+        self.out_of_memory = report.failures + report.limit_failures;
+        let text = |failure: &Failure| FailureText {
+            at: failure.timestamp_ns,
+            device: failure.device,
+            requested_bytes: failure.requested_bytes,
+            verdict: verdict_words(failure.verdict).0,
+            sentences: sentences(failure),
+        };
+        self.failures = report.details.iter().map(text).collect();
+        let Some(failure) = report.decisive() else { return };
+        let asked = match failure.requested_bytes {
+            0 => String::new(),
+            requested => format!(" when {} were asked for", bytes(requested)),
+        };
+        let sentence = format!(
+            "Memory of device {} ran out{asked}: {}. {}",
+            failure.device,
+            verdict_words(failure.verdict).1,
+            failure.site.line
+        );
+        let severity = if failure.recovered { Severity::Warning } else { Severity::Error };
+        let mut finding = Finding::new("out_of_memory", severity, sentence, "pool").at_site(&failure.site);
+        finding.bytes = Some(failure.requested_bytes);
+        finding.count = Some(self.out_of_memory);
+        finding.verdict = Some(verdict_words(failure.verdict).0);
+        finding.at = Some(failure.timestamp_ns);
+        let pool = failure.pools.iter().max_by_key(|pool| pool.reserved_bytes).map_or(Pool::Hal, |pool| pool.pool);
+        finding.group = Some((failure.device, pool));
+        finding.details = sentences(failure);
+        self.list.push(finding);
+    }
+
+    fn take_leaks(&mut self, answers: &Answers) {
+        let Some(report) = &answers.leaks else { return };
+        self.leaked_bytes = report.leaked_bytes();
+        let leak = |group: &LeakGroup| Leak {
+            group: (group.device, group.pool),
+            site: group.site.clone(),
+            bytes: group.bytes,
+            blocks: group.count,
+        };
+        let all = || report.leaks.iter().chain(&report.after_finalize);
+        self.leaks = all().map(leak).collect();
+        self.leaked = all().flat_map(|group| group.blocks.iter().map(|block| block.allocation_id)).collect();
+        let growth = report.growth.iter();
+        self.growth =
+            growth.filter_map(|growth| Some(((growth.device, growth.pool), growth.bytes_per_step()?))).collect();
+        for group in report.leaks.iter().take(NAMED_PER_KIND) {
+            let sentence = format!(
+                "{} leak with every step ({} in {} from {}): {}",
+                bytes(group.bytes_per_step),
+                bytes(group.bytes),
+                counted(group.count, "block"),
+                counted(group.steps, "step"),
+                group.site.line
+            );
+            self.list.push(leak_finding(sentence, group));
+        }
+        let more = report.leaks.len().saturating_sub(NAMED_PER_KIND);
+        if more > 0 {
+            let rest: u64 = report.leaks[NAMED_PER_KIND..].iter().map(|group| group.bytes).sum();
+            let sites = counted(more as u64, "more call site");
+            let sentence = format!("{} leak from {sites}.", bytes(rest));
+            let mut finding = Finding::new("leak", Severity::Error, sentence, "flame");
+            (finding.bytes, finding.count) = (Some(rest), Some(more as u64));
+            finding.view_kind = Some("leaked");
+            self.list.push(finding);
+        }
+        for group in report.after_finalize.iter().take(NAMED_PER_KIND) {
+            let sentence = format!(
+                "{} of driver memory in {} are alive after aclFinalize: {}",
+                bytes(group.bytes),
+                counted(group.count, "block"),
+                group.site.line
+            );
+            self.list.push(leak_finding(sentence, group));
+        }
+    }
+
+    fn take_lines(&mut self, answers: &Answers) {
+        let Some(report) = &answers.moments else { return };
+        let peaks = report.pools.iter().filter(|pool| pool.moment == PEAK && pool.used_bytes > 0);
+        self.lines_at_peaks = peaks.map(|pool| ((pool.device, pool.pool), lines(pool))).collect();
+    }
+
+    fn take_watch(&mut self, answers: &Answers) {
+        let Some(report) = &answers.watch else { return };
+        self.watch = serde_json::to_value(report).ok();
+        for corruption in report.corruptions() {
+            self.watch_changes.push((corruption.timestamp_ns, corruption.operator.clone()));
+        }
+        for corruption in report.corruptions().take(NAMED_PER_KIND) {
+            let sentence = format!(
+                "Watched memory at {:#x} was changed beside operator {} without being declared ({}): {}",
+                corruption.address,
+                corruption.operator,
+                bytes(corruption.changed_bytes),
+                corruption.line
+            );
+            let mut finding = Finding::new("watch", Severity::Error, sentence, "watch");
+            finding.bytes = Some(corruption.changed_bytes);
+            finding.at = Some(corruption.timestamp_ns);
+            finding.line = Some(corruption.line.clone());
+            let frames = if corruption.python.is_empty() { &corruption.native } else { &corruption.python };
+            finding.frame = msmemscope_analysis::names::user_frame(frames).cloned();
+            self.list.push(finding);
+        }
+    }
+
+    fn take_inefficient(&mut self, answers: &Answers) {
+        let Some(report) = &answers.inefficient else { return };
+        if report.accesses == 0 {
+            return;
+        }
+        for peak in report.peaks.iter().filter(|peak| peak.saved_share() >= SMALLEST_SHARE) {
+            let sentence = format!(
+                "Without early allocation and late deallocation the peak of {} on device {} would fall from {} to {} \
+                 ({:.1} %).",
+                peak.pool.title(),
+                peak.device,
+                bytes(peak.peak_bytes),
+                bytes(peak.peak_if_fixed_bytes),
+                peak.saved_share() * 100.0
+            );
+            let mut finding = Finding::new("inefficient", Severity::Warning, sentence, "table");
+            finding.bytes = Some(peak.peak_bytes - peak.peak_if_fixed_bytes);
+            finding.group = Some((peak.device, peak.pool));
+            self.list.push(finding);
+        }
+        let lines = one_per_line(&report.findings);
+        let named = lines.iter().take(NAMED_PER_KIND);
+        self.list
+            .extend(named.map(|(found, ways)| inefficient_finding(found, *ways > 1 && report.findings_not_listed > 0)));
+        let count = usize::try_from(answers.summary.allocation_ids).unwrap_or(0) + 1;
+        self.inefficiency = (0..count as u64)
+            .map(|allocation| {
+                let names = answers.notes.inefficiency(allocation).unwrap_or("");
+                names.split(',').filter_map(InefficiencyKinds::from_name).fold(0, |bits, kind| bits | kind_bit(kind))
+            })
+            .collect();
+    }
+
+    fn take_fragmentation(&mut self, answers: &Answers) {
+        let Some(report) = &answers.fragmentation else { return };
+        for pool in &report.pools {
+            let (held, needed) = (pool.at_peak_reserved.reserved_bytes, pool.at_peak_used.used_bytes);
+            let overhead = held.saturating_sub(needed);
+            let share = overhead as f64 / held.max(1) as f64;
+            let sentence = format!(
+                "{} on device {} held at most {}, its blocks never needed more than {}: {} ({:.1} %) is overhead of \
+                 the pool.",
+                pool.pool.title(),
+                pool.device,
+                bytes(held),
+                bytes(needed),
+                bytes(overhead),
+                share * 100.0
+            );
+            let severity = if share >= MUCH_OVERHEAD { Severity::Warning } else { Severity::Information };
+            let mut finding = Finding::new("fragmentation", severity, sentence, "pool");
+            finding.bytes = Some(overhead);
+            finding.group = Some((pool.device, pool.pool));
+            finding.at = Some(pool.at_peak_reserved.timestamp_ns);
+            self.list.push(finding);
+            let further = [&pool.at_peak_reserved, &pool.at_peak_used, &pool.most_idle, &pool.at_end];
+            let mut samples: Vec<FragmentationSample> = pool
+                .samples
+                .iter()
+                .chain(further)
+                .map(|sample| FragmentationSample {
+                    at: sample.timestamp_ns,
+                    step: sample.step,
+                    reserved_bytes: sample.reserved_bytes,
+                    used_bytes: sample.used_bytes,
+                    gap_bytes: sample.gaps.map(|gaps| gaps.gap_bytes),
+                    largest_gap_bytes: sample.gaps.map(|gaps| gaps.largest_gap_bytes),
+                })
+                .collect();
+            samples.sort_by_key(|sample| (sample.at, sample.gap_bytes.is_none()));
+            samples.dedup_by_key(|sample| sample.at);
+            self.fragmentation.push(((pool.device, pool.pool), samples));
+        }
+    }
+
+    fn take_peaks(&mut self, answers: &Answers) {
+        let Some(report) = &answers.owners else { return };
+        for pool in report.pools.iter().filter(|pool| pool.peak_bytes > 0) {
+            let step = if pool.peak_step == 0 { String::new() } else { format!(" in step {}", pool.peak_step) };
+            let owner = pool
+                .at_peak
+                .first()
+                .map_or(String::new(), |owner| format!("; most of it: {} ({})", owner.owner, bytes(owner.bytes)));
+            let sentence = format!(
+                "{} on device {} used at most {}{step}{owner}.",
+                pool.pool.title(),
+                pool.device,
+                bytes(pool.peak_bytes)
+            );
+            let mut finding = Finding::new("peak", Severity::Information, sentence, "flame");
+            finding.bytes = Some(pool.peak_bytes);
+            finding.group = Some((pool.device, pool.pool));
+            finding.at = Some(pool.peak_timestamp_ns);
+            finding.view_kind = Some("peak");
+            self.list.push(finding);
+        }
+    }
+
+    fn take_missing(&mut self) {
+        if self.missing.is_empty() {
+            return;
+        }
+        let sentence = format!("This recording is not complete: {}.", self.missing.join("; "));
+        self.list.push(Finding::new("missing", Severity::Warning, sentence, "table"));
+    }
+}
+
+/// What holds most in a pool, by line of code.
+fn lines(pool: &PoolMoment) -> Value {
+    let row = |used: &LineUse| {
+        let [file, line, function] = frame_place(used.site.frame());
+        json!({
+            "label": used.site.line,
+            "bytes": used.bytes,
+            "blocks": used.blocks,
+            "operators": used.operators.iter().map(|name| short_operator(name)).collect::<Vec<_>>(),
+            "modules": used.modules,
+            "phases": used.phases,
+            "file": file,
+            "line": line,
+            "function": function,
+        })
+    };
+    json!({
+        "used_bytes": pool.used_bytes,
+        "step": pool.step,
+        "rows": pool.lines.iter().map(row).collect::<Vec<_>>(),
+        "more": { "rows": pool.other_lines, "bytes": pool.other_bytes },
+    })
+}
+
+fn leak_finding(sentence: String, group: &LeakGroup) -> Finding {
+    let mut finding = Finding::new("leak", Severity::Error, sentence, "flame").at_site(&group.site);
+    (finding.bytes, finding.count) = (Some(group.bytes), Some(group.count));
+    finding.group = Some((group.device, group.pool));
+    finding.at = group.blocks.last().map(|block| block.timestamp_ns);
+    finding.view_kind = Some("leaked");
+    finding.details = group.held_by.first().map(|held| format!("Held by {}.", held.path)).into_iter().collect();
+    finding
+}
+
+/// A line that is reached along many ways is one finding, where its most wasteful way was; and how many ways there are.
+fn one_per_line(findings: &[InefficientFinding]) -> Vec<(InefficientFinding, usize)> {
+    let mut lines: Vec<(InefficientFinding, usize)> = Vec::new();
+    let mut positions = FxHashMap::default();
+    for found in findings {
+        let line = (found.kind.title(), found.device, found.pool, &found.use_line, &found.site.line);
+        let position = *positions.entry(line).or_insert(lines.len());
+        match lines.get_mut(position) {
+            None => lines.push((found.clone(), 1)),
+            Some((known, ways)) => {
+                *ways += 1;
+                known.count += found.count;
+                known.bytes += found.bytes;
+                known.largest_bytes = known.largest_bytes.max(found.largest_bytes);
+            }
+        }
+    }
+    lines
+}
+
+/// `is_part` says that there may be more blocks than are counted.
+fn inefficient_finding(found: &InefficientFinding, is_part: bool) -> Finding {
+    let at_least = if is_part { "at least " } else { "" };
+    let used = match found.use_line.is_empty() {
+        true => String::new(),
+        false => format!(", used by {}", found.use_line),
+    };
+    let sentence = format!(
+        "{}: {at_least}{} of up to {}{used}: {}",
+        capitalised(found.kind.title()),
+        counted(found.count, "block"),
+        bytes(found.largest_bytes),
+        found.site.line
+    );
+    let mut finding = Finding::new("inefficient", Severity::Warning, sentence, "table").at_site(&found.site);
+    (finding.bytes, finding.count) = (Some(found.bytes), Some(found.count));
+    finding.group = Some((found.device, found.pool));
+    finding
+}
+
+fn kind_bit(kind: InefficiencyKinds) -> u8 {
+    let all = [InefficiencyKinds::EARLY, InefficiencyKinds::LATE, InefficiencyKinds::IDLE];
+    all.iter().position(|known| *known == kind).map_or(0, |position| 1 << position)
+}
+
+/// Names of the inefficiency of a block, from its bits.
+pub(crate) fn inefficiency_names(bits: u8) -> Vec<&'static str> {
+    let all = [InefficiencyKinds::EARLY, InefficiencyKinds::LATE, InefficiencyKinds::IDLE];
+    let chosen = all.iter().enumerate().filter(|(position, _)| bits >> position & 1 == 1);
+    chosen.map(|(_, kind)| kind.attribute()).collect()
+}
+
+fn verdict_words(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Leak => ("leak", "memory leaks"),
+        Verdict::Fragmentation => ("fragmentation", "the pool holds enough, but in pieces that are too small"),
+        Verdict::OtherProcesses => ("other_processes", "other processes use the card"),
+        Verdict::Demand => ("demand", "the job needs more memory than there is"),
+        Verdict::Growth => ("growth", "one line of code holds more and more memory"),
+        Verdict::Driver => ("driver", "the driver refused, although enough memory was free"),
+        Verdict::OwnLimit => ("own_limit", "the job has set itself a limit"),
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or(String::new(), |first| first.to_uppercase().chain(characters).collect())
+}
+
+/// A frame as answers tell it.
+pub(crate) fn frame_place(frame: Option<&Frame>) -> [Value; 3] {
+    match frame.filter(|frame| !frame.file.is_empty()) {
+        None => [Value::Null, Value::Null, frame.map_or(Value::Null, |frame| json!(frame.function))],
+        Some(frame) => [json!(frame.file), json!(frame.line), json!(frame.function)],
+    }
+}
+/// Why memory ran out, and what to do about it.
+fn sentences(failure: &Failure) -> Vec<String> {
+    let reason = msmemscope_report::verdict::reason(failure);
+    reason.explanation.into_iter().chain(reason.advice).collect()
+}

@@ -1,7 +1,0 @@
-//! The viewer over real HTTP: who may ask, and whether the answers are those of the analyses.
-
-mod hostile;
-mod numbers;
-mod progress;
-mod security;
-mod support;

@@ -1,5 +1,0 @@
-//! Watching on a device that is a piece of host memory.
-
-mod automatic;
-mod explicit;
-mod support;

@@ -1,0 +1,128 @@
+// The viewer on a recording of ten million events: a picture at once, true numbers in every view, little memory, and
+// all of it again from the index.
+import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import * as support from "./support.mjs";
+
+const { show, settled } = support;
+const MILLIONS = 10;
+const MOST_MEBIBYTES = 1024;
+/** Reading takes seconds; the machine may be busy with something else. */
+const READING_MS = 240_000;
+
+describe("ten million events", { timeout: 900_000 }, () => {
+  let output, viewer, browser, page, units, analysis, pool, first;
+  before(async () => {
+    output = support.recordTraining("large", MILLIONS);
+    units = await support.loadUnits();
+    viewer = await support.startViewer(output);
+    first = await firstPicture();
+    [analysis] = support.analyze(output);
+    pool = analysis.owners.pools.find((candidate) => candidate.pool === "PTA");
+    browser = await support.openBrowser();
+    page = browser.page;
+    page.setDefaultTimeout(READING_MS);
+    await show(page, viewer.url, "");
+  });
+  after(async () => {
+    await browser?.close();
+    await viewer?.stop();
+  });
+  afterEach(() => assert.deepEqual(browser.complaints.splice(0), []));
+
+  const ask = async (question) => (await fetch(`${viewer.url}api/${question}`)).json();
+  const until = async (question, isEnough) => {
+    const deadline = Date.now() + READING_MS;
+    for (;;) {
+      const answer = await ask(question);
+      if (isEnough(answer)) return answer;
+      assert.ok(Date.now() < deadline, `${question} takes too long`);
+      await new Promise((done) => setTimeout(done, 20));
+    }
+  };
+  const firstPicture = () => until("curve?width=500", (curve) => curve.max?.some((value) => value > 0));
+  const figure = (name) => page.textContent(`[data-figure="${name}"]`);
+
+  test("a coarse picture comes first, and says that it is one", () => {
+    assert.equal(first.approximate, true);
+    assert.ok(first.fraction < 1 && first.read_until < first.t1);
+    const known = first.max.filter((value) => value !== null);
+    assert.ok(known.length < first.max.length, "nothing is made up for what has not been read");
+  });
+
+  test("the leak is named with its line", async () => {
+    const [leak] = analysis.leaks.leaks;
+    const words = await page.textContent('.finding[data-kind="leak"]');
+    assert.ok(words.includes("/data/train.py:65") && words.includes(units.bytes(leak.bytes)), words);
+  });
+
+  test("numbers are those of the analyses", async () => {
+    await show(page, viewer.url, "view=timeline");
+    assert.ok((await figure("cursor")).includes(units.bytes(pool.peak_bytes)));
+    assert.ok((await support.colours(page, "main canvas")) > 5);
+    const legend = await page.textContent(".legend");
+    assert.match(legend, /used on the card .*other processes \(.*unexplained \(/, "the whole card is accounted for");
+    await show(page, viewer.url, "view=owners");
+    assert.equal(await figure("total"), units.bytes(pool.peak_bytes));
+    await show(page, viewer.url, "view=flame&kind=leaked");
+    assert.equal(await figure("total"), units.bytes(analysis.leaks.leaks[0].bytes));
+    await show(page, viewer.url, "view=table&table=events");
+    assert.ok((await figure("total")).endsWith(`of ${units.count(analysis.summary.events)}`));
+    await show(page, viewer.url, "view=steps");
+    const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
+    const cells = await page.$$eval("tbody tr:first-child td", (found) => found.map((cell) => cell.textContent));
+    assert.deepEqual([cells[0], cells[3]], [String(ends[0].step), units.bytes(ends[0].used_bytes)]);
+  });
+
+  test("every view has something to show, from all to one", async () => {
+    for (const view of ["timeline", "blocks", "flame", "owners", "steps", "pool"]) {
+      await show(page, viewer.url, `view=${view}`);
+      assert.ok((await support.colours(page, "main canvas")) > 1, view);
+    }
+    await show(page, viewer.url, "view=blocks");
+    const canvas = page.locator("main canvas").first();
+    const box = await canvas.boundingBox();
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 2);
+    for (let turn = 0; turn < 8; turn += 1) {
+      await page.mouse.wheel(0, -600);
+      await settled(page);
+    }
+    assert.ok((await support.colours(page, "main canvas")) > 1);
+  });
+
+  test("filters count in steps, too", async () => {
+    await show(page, viewer.url, "view=steps&text=remember_loss");
+    const cells = await page.$$eval("tbody tr:first-child td", (found) => found.map((cell) => cell.textContent));
+    const [leak] = analysis.leaks.leaks;
+    assert.equal(cells[3], units.bytes(leak.bytes_per_step), "only the line that leaks counts");
+  });
+
+  test("the server stays small", () => {
+    const status = readFileSync(`/proc/${viewer.pid}/status`, "utf8");
+    const mebibytes = Number(/VmHWM:\s+(\d+)/.exec(status)[1]) / 1024;
+    assert.ok(mebibytes < MOST_MEBIBYTES, `${mebibytes} MiB`);
+  });
+
+  test("opened again, everything comes from the index", async () => {
+    const overview = async () => {
+      await show(page, viewer.url, "");
+      return page.textContent("main");
+    };
+    const before_ = await overview();
+    const index = join(output, "viewer.index");
+    const deadline = Date.now() + READING_MS;
+    while (!existsSync(index)) {
+      assert.ok(Date.now() < deadline, "the index is not written");
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    await viewer.stop();
+    viewer = await support.startViewer(output);
+    const started = Date.now();
+    const curve = await firstPicture();
+    assert.equal(curve.approximate, false, "nothing is read again");
+    assert.ok(Date.now() - started < READING_MS / 10);
+    assert.equal(await overview(), before_);
+  });
+});

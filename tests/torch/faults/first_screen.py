@@ -1,0 +1,352 @@
+"""Jobs with one problem each, as people write them: nothing is marked, nothing imports the tool.
+
+Lines with `# CULPRIT` are what a first look at the report must name. A mode ending in `-clean` is the same job without
+its problem.
+"""
+
+import sys
+
+import torch
+import torch_npu  # noqa: F401
+from torch import nn
+
+MEBIBYTE = 1 << 20
+WIDTH = 96
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(WIDTH, 4 * WIDTH)
+        self.down = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        return x + self.down(torch.tanh(self.up(x)))  # ACTIVATION
+
+
+def make_model():
+    return nn.Sequential(Layer(), Layer(), nn.Linear(WIDTH, 10)).npu()
+
+
+def batches(count=8, size=64):
+    for _ in range(count):
+        yield torch.randn(size, WIDTH).npu()
+
+
+class Trainer:
+    def __init__(self):
+        self.model = make_model()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def train(self, batch):
+        self.optimizer.zero_grad()
+        logits = self.model(batch)
+        loss = logits.square().mean()  # LOSS
+        loss.backward()
+        self.optimizer.step()
+        return logits, loss
+
+
+def kept_predictions(clean):
+    """Every prediction goes into a list."""
+    trainer, predictions = Trainer(), []
+    for batch in batches():
+        trainer.train(batch)
+        with torch.no_grad():
+            prediction = trainer.model(batch) * 2.0  # CULPRIT kept-predictions
+        predictions.append(prediction.sum().item() if clean else prediction)
+
+
+def kept_in_closures(clean):
+    """A callback of every step closes over its tensor."""
+    trainer, callbacks = Trainer(), []
+    for batch in batches():
+        trainer.train(batch)
+        shown = batch.detach().clone()  # CULPRIT kept-in-closures
+        number = shown.sum().item()
+        callbacks.append((lambda value=number: value) if clean else (lambda value=shown: value))
+
+
+def summed_losses(clean):
+    """A running total of losses keeps the graph of every step."""
+    trainer, total = Trainer(), 0.0
+    for batch in batches():
+        _, loss = trainer.train(batch)
+        again = trainer.model(batch).square().mean()  # CULPRIT summed-losses
+        total = total + (again.item() if clean else again)
+    print(float(total))
+
+
+def hooked_outputs(clean):
+    """A forward hook keeps what a layer makes."""
+    trainer, outputs = Trainer(), []
+
+    def keep(module, inputs, output):
+        copy = output.detach().clone()  # CULPRIT hooked-outputs
+        outputs.append(copy.mean().item() if clean else copy)
+
+    trainer.model[0].register_forward_hook(keep)
+    for batch in batches():
+        trainer.train(batch)
+
+
+class Watcher:
+    """Puts aside what modules make, in a function that is made for each of them."""
+
+    def __init__(self):
+        self.outputs = {}
+
+    def look_at(self, name):
+        def look(module, inputs, output):
+            self.outputs.setdefault(name, []).append(output)
+
+        return look
+
+
+def watched_outputs(clean):
+    """A forward hook keeps the very results of layers, which lines of the model have made."""
+    trainer, watcher = Trainer(), Watcher()
+    for name, module in trainer.model.named_modules():
+        if name.endswith("down"):
+            module.register_forward_hook(watcher.look_at(name))
+    for batch in batches():
+        trainer.train(batch)
+        if clean:
+            watcher.outputs.clear()
+
+
+def growing_cache(clean):
+    """Inference whose keys and values are never dropped."""
+    model, cache = make_model().eval(), []
+    with torch.no_grad():
+        for batch in batches(12):
+            model(batch)
+            keys = batch.repeat(2, 1)  # CULPRIT growing-cache
+            cache.append(keys)
+            if clean:
+                cache.clear()
+
+
+def kept_losses(clean):
+    """Losses go into a list that is plotted some day."""
+    trainer, losses = Trainer(), []
+    for batch in batches():
+        trainer.optimizer.zero_grad()
+        loss = trainer.model(batch).square().mean()  # CULPRIT kept-losses
+        loss.backward()
+        trainer.optimizer.step()
+        losses.append(loss.item() if clean else loss)
+
+
+def joined_cache(clean):
+    """Inference whose keys are joined with all earlier ones."""
+    model, cache = make_model().eval(), torch.zeros(0, WIDTH).npu()
+    with torch.no_grad():
+        for batch in batches(12):
+            model(batch)
+            cache = torch.cat([cache, batch])  # CULPRIT joined-cache
+            if clean:
+                cache = cache[-len(batch) :].clone()
+
+
+def doubled_states(clean):
+    """Two optimizers have the same parameters."""
+    model = make_model()
+    first = torch.optim.Adam(model.parameters())
+    second = first if clean else torch.optim.Adam(model.parameters())
+    for number, batch in enumerate(batches(16)):
+        model(batch).square().mean().backward()
+        if number % 2:
+            first.step()
+        else:
+            second.step()  # CULPRIT doubled-states
+        first.zero_grad()
+
+
+def restarted_optimizer(clean):
+    """Training goes on with a new optimizer, and a variable has the old one still."""
+    model = make_model()
+    optimizer = torch.optim.Adam(model.parameters())
+    for number, batch in enumerate(batches(14)):
+        if number == 4:
+            before = None if clean else optimizer  # noqa: F841
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+        model(batch).square().mean().backward()
+        optimizer.step()  # CULPRIT restarted-optimizer
+        optimizer.zero_grad()
+
+
+def recreated_optimizers(clean):
+    """Every epoch makes a new optimizer, and a list keeps all of them."""
+    model, history = make_model(), []
+    for batch in batches():
+        optimizer = torch.optim.Adam(model.parameters())
+        model(batch).square().mean().backward()
+        optimizer.step()  # CULPRIT recreated-optimizers
+        optimizer.zero_grad()
+        if not clean:
+            history.append(optimizer)
+
+
+def kept_gradients(clean):
+    """Gradients are filled with zeros instead of being freed."""
+    trainer = Trainer()  # CULPRIT kept-gradients
+    for batch in batches():
+        trainer.optimizer.zero_grad(set_to_none=clean)
+        trainer.model(batch).square().mean().backward()
+        trainer.optimizer.step()
+
+
+def driver_memory(clean):
+    """An extension takes memory from the driver in every step."""
+    from common import Runtime
+
+    trainer, runtime = Trainer(), Runtime()
+    for batch in batches():
+        trainer.train(batch)
+        scratch = runtime.allocate(MEBIBYTE)  # CULPRIT driver-memory
+        if clean:
+            runtime.free(scratch)
+
+
+def fragmented(clean):
+    """Every segment keeps one of its two blocks, so that a large block fits nowhere."""
+    blocks = [torch.empty(8 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(90)]  # CULPRIT fragmented
+    del blocks[:: 1 if clean else 2]
+    torch.empty(350 * MEBIBYTE, device="npu", dtype=torch.uint8)
+
+
+def interleaved(_clean):
+    """Tables that stay lie between pages that go; nothing has leaked."""
+    pages, tables = [], []
+    for _ in range(60):
+        pages.append(torch.empty(6 * MEBIBYTE, device="npu", dtype=torch.uint8))
+        tables.append(torch.empty(3 * MEBIBYTE, device="npu", dtype=torch.uint8))
+    pages.clear()
+    torch.empty(300 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT interleaved
+
+
+def split_pool(clean):
+    """Tables that stay are made between buffers that go, so that larger buffers find no room."""
+    trainer, tables = Trainer(), []
+    for number, batch in enumerate(batches()):
+        trainer.train(batch)
+        if number == 3:
+            buffers = []
+            for _ in range(20):
+                if not clean:
+                    tables.append(torch.zeros(8 * MEBIBYTE, device="npu", dtype=torch.uint8))  # CULPRIT split-pool
+                buffers.append(torch.zeros(8 * MEBIBYTE, device="npu", dtype=torch.uint8))
+            buffers.clear()
+            if clean:
+                torch.npu.empty_cache()
+        if number > 3:
+            torch.zeros(40 * MEBIBYTE, device="npu", dtype=torch.uint8)
+
+
+def loaded_by_workers(_clean):
+    """Nothing is wrong: worker processes load the data."""
+    trainer = Trainer()
+    data = torch.utils.data.TensorDataset(torch.randn(8 * 64, WIDTH))
+    for (batch,) in torch.utils.data.DataLoader(data, batch_size=64, num_workers=2):
+        trainer.train(batch.npu())
+
+
+def accumulated_gradients(_clean):
+    """Nothing is wrong: gradients of several batches are added up before a step."""
+    trainer = Trainer()
+    for number, batch in enumerate(batches(24)):
+        trainer.model(batch).square().mean().backward()
+        if number % 3 == 2:
+            trainer.optimizer.step()
+            trainer.optimizer.zero_grad()
+
+
+def bounded_history(_clean):
+    """Nothing is wrong: the last three results are kept."""
+    trainer, history = Trainer(), []
+    for batch in batches(12):
+        trainer.train(batch)
+        history.append(batch.detach() * 2.0)
+        del history[:-3]
+
+
+SOUND_TRAINING = [
+    kept_predictions,
+    kept_losses,
+    kept_in_closures,
+    summed_losses,
+    hooked_outputs,
+    watched_outputs,
+    doubled_states,
+    restarted_optimizer,
+    recreated_optimizers,
+    kept_gradients,
+    driver_memory,
+    split_pool,
+    accumulated_gradients,
+    bounded_history,
+    loaded_by_workers,
+]
+
+
+def sound_training(_clean):
+    """All jobs that train, one after the other, without their problems."""
+    for job in SOUND_TRAINING:
+        job(True)
+
+
+def sound_inference(_clean):
+    """The same with those that do not train."""
+    growing_cache(True)
+    joined_cache(True)
+
+
+def large_batch(_clean):
+    """The activations of one forward pass do not fit."""
+    model = nn.Sequential(*[Layer() for _ in range(12)]).npu()
+    model(torch.randn(8192, WIDTH).npu()).sum().backward()
+
+
+def leak_until_full(_clean):
+    """Each step keeps some megabytes, until nothing is left."""
+    kept = []
+    trainer = Trainer()
+    for batch in batches(10_000):
+        trainer.train(batch)
+        kept.append(torch.zeros(4 * MEBIBYTE, device="npu", dtype=torch.uint8))  # CULPRIT leak-until-full
+
+
+def backward_full(_clean):
+    """The forward pass fits, the backward pass does not."""
+    values = torch.zeros(60 * MEBIBYTE // 4, device="npu", requires_grad=True)
+    loss = values.exp().sum()
+    loss.backward()  # CULPRIT backward-full
+
+
+def too_large(_clean):
+    """One request is larger than the card."""
+    torch.zeros(8 << 30, device="npu", dtype=torch.uint8)  # CULPRIT too-large
+
+
+def too_large_twice(_clean):
+    """A request larger than the card, made twice; the job gets over it."""
+    torch.npu.init()
+    for _ in range(2):
+        try:
+            torch.zeros(8 << 30, device="npu", dtype=torch.uint8)  # CULPRIT too-large-twice
+        except RuntimeError:
+            print("caught it", file=sys.stderr)
+
+
+def own_limit(_clean):
+    """The job has limited itself."""
+    torch.npu.set_per_process_memory_fraction(0.25)
+    kept = []
+    while True:
+        kept.append(torch.zeros(32 * MEBIBYTE, device="npu", dtype=torch.uint8))  # CULPRIT own-limit
+
+
+if __name__ == "__main__":
+    mode = sys.argv[1]
+    globals()[mode.removesuffix("-clean").replace("-", "_")](mode.endswith("-clean"))

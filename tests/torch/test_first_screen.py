@@ -1,0 +1,230 @@
+"""The first look at the first run of a job that nobody prepared: its problem is named by line, or it is said that there
+is none."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import IS_OLD
+from test_findings import FAULTS, GIBIBYTE, PROGRAM, run
+
+pytestmark = pytest.mark.skipif(IS_OLD, reason="modules and operators of old releases are seen in another way")
+
+JOBS = "first_screen.py"
+#: Lines that fit on a terminal nobody has enlarged.
+SCREEN = 25
+FIRST_WORDS = (
+    r"(Leak|Perhaps a leak|Growth|Waste|Corrupted memory|Out of memory|No leaks found|No steps were seen|Note"
+    r"|The same leaks)\b"
+)
+
+
+#: Where what is kept was made by the model itself.
+MARKS = {"watched-outputs": "# ACTIVATION"}
+
+
+def culprit(mode):
+    source = (FAULTS / JOBS).read_text().splitlines()
+    mark = MARKS.get(mode, f"# CULPRIT {mode}")
+    (line,) = [number for number, text in enumerate(source, 1) if text.endswith(mark)]
+    return f"{JOBS}:{line} "
+
+
+def first_screen(report):
+    """What we print first, without what the job and its framework print."""
+    lines = report.splitlines()
+    start = next(number for number, line in enumerate(lines) if re.match(FIRST_WORDS, line))
+    # Words to people while the job runs are ours as well.
+    before = [line for line in lines[:start] if line.startswith("[msmemscope] ")]
+    shown = lines[start : start + SCREEN - len(before)]
+    assert all(len(line) <= 80 or "/" in line for line in shown), shown
+    return " ".join(" ".join(shown).split())
+
+
+#: How the report calls what is wrong.
+LEAKS = {
+    "kept-predictions": r"Leak: [\d.]+ KiB more with every step",
+    "kept-losses": r"Leak: [\d.]+ K?i?B more with every step",
+    "kept-in-closures": r"Leak: [\d.]+ KiB more with every step",
+    "hooked-outputs": r"Leak: a hook keeps what it sees: ",
+    "watched-outputs": r"Leak: a hook keeps what it sees: ",
+    "growing-cache": r"Leak: a cache is never emptied: ",
+    "summed-losses": r"Leak: the graphs made at \S+ ",
+    "recreated-optimizers": r"Leak: optimizers are made anew, and the states of the old ones kept: ",
+    "driver-memory": r"Leak: driver memory of \w+, outside of all pools: 1\.0 MiB more with every step",
+}
+#: Who holds it, where a variable does.
+HOLDERS = {
+    "kept-predictions": "local 'predictions' of kept_predictions",
+    "kept-losses": "local 'losses' of kept_losses",
+    "kept-in-closures": "local 'callbacks' of kept_in_closures",
+    "hooked-outputs": "local 'outputs' of hooked_outputs",
+    "watched-outputs": "Watcher.outputs['0.down'] > list of",
+    "growing-cache": "local 'cache' of growing_cache",
+    "summed-losses": "local 'total' of summed_losses",
+    "recreated-optimizers": "local 'history' of recreated_optimizers",
+}
+
+
+@pytest.mark.parametrize("mode", LEAKS)
+def test_a_leak_is_named_with_its_line_holder_and_steps(tmp_path, mode):
+    found = run(tmp_path, JOBS, mode)
+    screen = first_screen(found.report)
+    assert re.match(LEAKS[mode], screen), screen
+    assert culprit(mode) in screen and re.search(r"steps 2-\d+", screen), screen
+    assert "eld by" in screen and HOLDERS.get(mode, "") in screen, screen
+    assert "What to do:" in screen, screen
+    assert "Direct " not in found.report, "the lines of earlier versions are in the log"
+
+
+#: What is wrong though it is no leak.
+STANDING = {
+    "split-pool": r"Waste: fragmentation of blocks over 1\.0 MiB: \d+ MiB of \d+ MiB that the pool held lay in \d+ "
+    r"gaps of at most [\d.]+ MiB, too small for the 40\.0 MiB asked for at \S*first_screen\.py:\d+ split_pool in "
+    r"step \d\. They lie between \d+ blocks allocated at \S*",
+    "joined-cache": r"Growth: a tensor becomes larger with every step, [\d.]+ KiB each time, from .* allocated at \S*",
+    "doubled-states": r"Waste: optimizer states exist twice, [\d.]+ [KM]iB of [\d.]+ [KM]iB too many, made at .*",
+    "restarted-optimizer": r"Waste: optimizer states exist twice, [\d.]+ [KM]iB of [\d.]+ [KM]iB too many, made at .*",
+    "kept-gradients": r"Waste: gradients of \d+ KiB stay through every forward pass, which is \d+ % of the peak\. "
+    r"Held by local 'trainer' of kept_gradients \(\S*",
+}
+
+
+@pytest.mark.parametrize("mode", STANDING)
+def test_what_stands_and_should_not_is_named_with_its_line(tmp_path, mode):
+    found = run(tmp_path, JOBS, mode)
+    screen = first_screen(found.report)
+    assert re.match(STANDING[mode] + re.escape(culprit(mode).strip()), screen), screen
+    assert "What to do:" in screen and "Leak" not in screen and "No leaks" not in screen, screen
+
+
+@pytest.mark.parametrize("mode", ["sound-training", "sound-inference"])
+def test_sound_jobs_have_no_leaks(tmp_path, mode):
+    found = run(tmp_path, JOBS, mode)
+    # Workers and other helpers have nothing to say.
+    screen = first_screen(found.report)
+    assert screen.startswith("No leaks found"), screen
+    assert not re.search(r"(Leak|a leak|Growth|Waste): |per step since", found.report), found.report
+
+
+def test_the_peak_is_made_of_lines(tmp_path):
+    found = run(tmp_path, JOBS, "large-batch")
+    screen = first_screen(found.report)
+    (line,) = [n for n, text in enumerate((FAULTS / JOBS).read_text().splitlines(), 1) if "# ACTIVATION" in text]
+    assert re.search(rf"Peak: \d+ MiB .* held by blocks allocated at \S*{JOBS}:{line} Layer.forward", screen), screen
+    (peak,) = [pool for pool in found.analyze("--peak")["moments"]["pools"] if pool["pool"] == "PTA"]
+    assert peak["lines"][0]["phases"] == ["forward"] and peak["moment"] == "peak"
+    assert sum(line["bytes"] for line in peak["lines"]) + peak["other_bytes"] == peak["used_bytes"]
+
+
+def test_running_out_of_memory_by_a_leak_is_called_a_leak(tmp_path):
+    memory = str(GIBIBYTE // 4)
+    found = run(tmp_path, JOBS, "leak-until-full", succeeds=False, STANDIN_MEMORY_BYTES=memory)
+    screen = first_screen(found.report)
+    assert screen.startswith("Out of memory on device 0 in step ")
+    assert "Reason: a leak; most is held by blocks allocated at" in screen, screen
+    assert culprit("leak-until-full") in screen, screen
+
+
+def test_activations_that_do_not_fit_are_named(tmp_path):
+    found = run(tmp_path, JOBS, "large-batch", succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE // 8))
+    screen = first_screen(found.report)
+    assert re.match(r"Out of memory on device 0 \(forward, in \d+(\.up|\.down)?\): ", screen), screen
+    assert "needs more memory than there is" in screen
+    assert re.search(rf"is held by \d+ blocks? allocated at \S*{JOBS}:\d+ Layer.forward", screen), screen
+
+
+def test_a_backward_pass_that_does_not_fit_is_named_by_the_line_that_called_for_it(tmp_path):
+    """Autograd has threads of its own, on which no line of the program runs."""
+    memory = str(150 * 2**20)
+    found = run(tmp_path, JOBS, "backward-full", succeeds=False, STANDIN_MEMORY_BYTES=memory)
+    screen, line = first_screen(found.report), f"{culprit('backward-full')}backward_full"
+    asked = rf"Out of memory on device 0 \(backward\): \S*{line} asked for 62\.0 MiB for mul\. "
+    assert re.match(asked, screen), screen
+    assert re.search(rf"Asked for at, innermost first: \S*{line}", screen), screen
+    (said,) = [text for text in found.report.splitlines() if text.startswith("[msmemscope] Out of memory")]
+    assert re.search(rf"asked for 62\.0 MiB at \S*{line}, ", said), said
+
+
+def test_gaps_between_tables_are_no_growth_of_the_tables(tmp_path):
+    memory = str(800 * 2**20)
+    found = run(tmp_path, JOBS, "interleaved", succeeds=False, STANDIN_MEMORY_BYTES=memory)
+    screen = first_screen(found.report)
+    assert "Reason: fragmentation" in screen and f"{culprit('interleaved')}interleaved asked for" in screen, screen
+    assert "local 'tables' of interleaved" in screen and "last_traceback" not in found.report, found.report
+
+
+def test_a_request_that_can_never_fit_is_named(tmp_path):
+    found = run(tmp_path, JOBS, "too-large", succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    screen = first_screen(found.report)
+    assert f"{culprit('too-large')}too_large asked for 8.0 GiB" in screen and "larger than the whole card" in screen
+
+
+def test_a_limit_of_the_job_is_named(tmp_path):
+    found = run(tmp_path, JOBS, "own-limit", succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    screen = first_screen(found.report)
+    assert "a limit that the job has set itself" in screen and culprit("own-limit") in screen, screen
+    assert re.search(
+        r"asked for 3\d\.\d MiB at \S+ own_limit, which is more than the job's own limit of 256 MiB allows",
+        found.report,
+    )
+
+
+def test_fragmentation_is_named(tmp_path):
+    found = run(tmp_path, JOBS, "fragmented", succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    screen = first_screen(found.report)
+    assert screen.startswith("Out of memory on device 0") and "Reason: fragmentation" in screen, screen
+    assert culprit("fragmented") in screen and "expandable_segments" in screen, screen
+
+
+def test_a_failure_that_was_recovered_from_is_a_note(tmp_path):
+    found = run(tmp_path, JOBS, "fragmented-clean", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    screen = first_screen(found.report)
+    assert "Out of memory" not in found.report and "Note: the driver refused" in screen, found.report
+    assert "a later attempt got its memory" in screen, screen
+
+
+def test_running_out_of_memory_is_said_at_once_and_once(tmp_path):
+    found = run(tmp_path, JOBS, "too-large-twice", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
+    said = [line for line in found.report.splitlines() if line.startswith("[msmemscope] Out of memory")]
+    line = f"{culprit('too-large-twice')}too_large_twice"
+    expected = rf"\[msmemscope\] Out of memory on device 0: asked for 8\.0 GiB at \S*{line}, .* free"
+    assert len(said) == 2 and all(re.match(expected, text) for text in said), found.report
+    before, after = found.report.index("[msmemscope] Out of memory"), found.report.index("caught it")
+    assert before < after, "at the moment it happens"
+
+
+def test_ranks_with_one_leak_hear_of_it_once_and_by_their_numbers(tmp_path):
+    (tmp_path / "cards").mkdir()
+    (line,) = [n for n, text in enumerate((FAULTS / "ranks.py").read_text().splitlines(), 1) if "# CULPRIT" in text]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    for mode, arguments in {"launched": launcher, "spawned": []}.items():
+        command = [PROGRAM, "-o", tmp_path / mode, "--", sys.executable, *arguments, str(FAULTS / "ranks.py"), mode]
+        variables = {"STANDIN_RUN_DIR": str(tmp_path / "cards"), "STANDIN_DEVICES": "2"}
+        result = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        screen = first_screen(result.stderr)
+        assert screen.startswith("The same leaks on all 2 ranks; in detail of rank 0: Leak: "), screen
+        assert re.search(
+            rf"Leak: [\d.]+ KiB more with every step, .* allocated at \S*ranks\.py:{line} train", screen
+        ), screen
+        assert "local 'outputs' of train" in screen, screen
+        assert result.stderr.count("Leak: ") == 1, "told once for both"
+
+
+def test_corrupted_memory_is_named_with_both_lines(tmp_path):
+    stomps = Path(__file__).with_name("stomps.py")
+    (tmp_path / "cards").mkdir()
+    command = [PROGRAM, "-o", tmp_path / "output", "--watch=auto", "--", sys.executable, str(stomps), "past_the_output"]
+    variables = {"STANDIN_RUN_DIR": str(tmp_path / "cards"), "ASCEND_LAUNCH_BLOCKING": "1"}
+    result = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    screen = first_screen(result.stderr)
+    found = r"Corrupted memory: a block of 1\.0 KiB allocated at \S*stomps\.py:\d+ past_the_output changed during "
+    assert re.match(
+        found + r"stomp\.spill\.default \(call 1\), which does not declare to write it\. Called at ", screen
+    ), screen
+    assert "it probably writes past its end" in screen, screen

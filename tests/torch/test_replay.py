@@ -1,0 +1,22 @@
+"""The model of the allocator does what the real one does; `make test-replay` asks about all examples and settings."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "replay"))
+
+from replaying import EXACT, predicted, real, record
+
+
+@pytest.mark.parametrize("example", ["mlp.py", "expandable_segments.py"])
+def test_prediction_equals_reality(tmp_path, example):
+    exact = record(tmp_path, example, EXACT)
+    for settings in ["max_split_size_mb:32", EXACT]:
+        recording = exact if settings == EXACT else record(tmp_path, example, settings)
+        reality, card = real(recording)
+        assert card["agreement"]["differing"] == 0
+        prediction = predicted(exact, settings)
+        assert prediction.reserved == reality.reserved
+        assert prediction.driver_calls == reality.driver_calls == card["agreement"]["driver_calls"][1]
