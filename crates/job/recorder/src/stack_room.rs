@@ -49,8 +49,9 @@ fn has_elsewhere(bounds: &Bounds, here: usize, bytes: usize) -> bool {
     if !bounds.are_asked.replace(true) {
         // SAFETY: only asks.
         let is_main_thread = unsafe { libc::syscall(libc::SYS_gettid) } == i64::from(unsafe { libc::getpid() });
-        // The main thread's grows, and finding its end would mean to read files.
-        if !is_main_thread && let Some((low, high)) = msmemscope_unwind::stack_of_thread() {
+        // The C library would read files to find the main thread's.
+        let find = if is_main_thread { msmemscope_unwind::main_stack } else { msmemscope_unwind::stack_of_thread };
+        if let Some((low, high)) = find() {
             bounds.low.set(low as usize);
             bounds.high.set(high as usize);
         }

@@ -31,5 +31,5 @@ mod walk;
 mod walked;
 
 pub use registers::Registers;
-pub use stack_memory::stack_of_thread;
+pub use stack_memory::{main_stack, stack_of_thread};
 pub use unwinder::{Capture, LARGEST_DEPTH, ModuleDescription, StackSink, ThreadState, UNKNOWN_OUTER_FRAMES, Unwinder};

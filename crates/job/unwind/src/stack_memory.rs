@@ -97,8 +97,9 @@ impl StackMemory {
     }
 }
 
-/// The stack the kernel made for the process, if this is its first thread.
-fn main_stack() -> Option<(u64, u64)> {
+/// The stack the kernel made for the process, if this is its first thread: the lowest address it may grow to, and its
+/// end. Reads no files, unlike what the C library does to answer the same question.
+pub fn main_stack() -> Option<(u64, u64)> {
     // SAFETY: asks for numbers only.
     if unsafe { libc::syscall(libc::SYS_gettid) } != i64::from(unsafe { libc::getpid() }) {
         return None;

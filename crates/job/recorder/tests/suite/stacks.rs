@@ -116,3 +116,17 @@ fn without_the_option_only_failures_have_stacks() {
         assert_eq!(child.definitions().modules(), []);
     }
 }
+
+#[test]
+fn the_main_thread_is_asked_for_its_bounds_once() {
+    let lab = Lab::new();
+    let program = lab.compile("main_thread.c", include_str!("../programs/main_thread.c"), &["ascend_hal"]);
+    let mut recording = lab.recording();
+    recording.settings.call_stacks.native_depth = Some(20);
+    let mut command = lab.plain(&program);
+    lab.record_with(&mut command, &[library(RECORDER)], &recording);
+    let output = run(&mut command);
+    let questions: u32 = String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number");
+    assert!(questions < 20, "{questions} system calls for 2000 stacks");
+    assert_eq!(lab.trace().completeness().losses, []);
+}
