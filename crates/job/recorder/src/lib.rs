@@ -69,5 +69,6 @@ mod strings;
 mod task_records;
 mod thread;
 mod ticks;
+mod told_totals;
 mod wiped_page;
 mod workplaces;

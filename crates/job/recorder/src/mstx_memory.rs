@@ -11,7 +11,7 @@ use msmemscope_control::SOURCE_POOL;
 use msmemscope_event::{BlockProperties, Device, Fact, LossReason, Pool};
 
 use crate::domains::Domain;
-use crate::{block_observer, losses, sources, state, thread};
+use crate::{block_observer, losses, sources, state, thread, told_totals};
 
 /// `mstxMemVirtualRangeDesc_t`.
 #[repr(C)]
@@ -100,26 +100,36 @@ fn properties_without_device(pool: Pool) -> BlockProperties {
 /// A pool tells about a heap. `atb` stops reporting unless it gets a handle; the others ignore it.
 pub unsafe extern "C-unwind" fn heap_register(domain: *mut c_void, description: *const HeapDescription) -> *mut c_void {
     let Some(pool) = pool_of(domain) else { return std::ptr::null_mut() };
-    let recording = state::records_blocks();
-    let monotonic_ns = if recording { thread::stamp() } else { 0 };
     // SAFETY: null or a message whose range is null or valid.
     let range = unsafe { description.as_ref().and_then(|description| description.range.as_ref()) };
     let Some(range) = range else {
         bad_message();
         return std::ptr::null_mut();
     };
-    if recording {
-        let (properties, address) = (range.properties(pool), range.address as u64);
-        let size_bytes = range.size_bytes();
-        // Without a stack: the block that made the pool grow has one, and frameworks send this with every block.
-        thread::record(monotonic_ns, &Fact::HeapRegistered { properties, address, size_bytes });
+    if state::records_blocks() {
+        record_heap(pool, range);
     }
     if pool == Pool::Atb { range.address.cast_mut() } else { std::ptr::null_mut() }
+}
+
+/// Writes down what a pool tells about a heap, unless the trace knows it. Without a stack: the block that made the pool
+/// grow has one, and frameworks send this with every block.
+fn record_heap(pool: Pool, range: &Range) {
+    let (properties, address, size_bytes) = (range.properties(pool), range.address as u64, range.size_bytes());
+    let record = || thread::record_now(&Fact::HeapRegistered { properties, address, size_bytes });
+    if pool != Pool::PytorchCaching {
+        record();
+    } else if !told_totals::is_known(range.device_id, size_bytes) {
+        told_totals::note(range.device_id, size_bytes, record());
+    }
 }
 
 /// A pool withdraws a heap.
 pub unsafe extern "C-unwind" fn heap_unregister(domain: *mut c_void, heap: *mut c_void) {
     let Some(pool) = pool_of(domain) else { return };
+    if pool == Pool::PytorchCaching {
+        told_totals::withdrawn();
+    }
     if state::records_blocks() {
         let properties = properties_without_device(pool);
         thread::record_now(&Fact::HeapUnregistered { properties, address: heap as u64 });
