@@ -130,6 +130,8 @@ coded_enum! {
         TableFull = 9,
         /// A reason this version does not know.
         Other = 10,
+        /// More distinct stacks than the recorder can hold.
+        StackTableFull = 11,
     } else Other
 }
 
@@ -148,12 +150,16 @@ impl LossReason {
             LossReason::BadMessage => "framework messages not understood",
             LossReason::TableFull => "events lost: too many distinct names",
             LossReason::Other => "losses of a newer kind",
+            LossReason::StackTableFull => "events whose stack is not known: too many distinct stacks",
         }
     }
 
     /// Whether whole events are missing, as opposed to details of events.
     pub fn loses_events(self) -> bool {
-        !matches!(self, LossReason::TextCut | LossReason::StackCut | LossReason::StackMissing)
+        !matches!(
+            self,
+            LossReason::TextCut | LossReason::StackCut | LossReason::StackMissing | LossReason::StackTableFull
+        )
     }
 
     /// Whether what is not there is what the user did not ask for. Nothing is missing then.

@@ -4,11 +4,13 @@
 //! bytes per entry whatever its size. Nobody ever waits: threads that meet at a new entry agree on
 //! one id, and each of them defines it, until one has said that the definition is written.
 //!
-//! The memory is reserved once, costs nothing until touched, and is empty again in a forked child,
-//! whose trace lacks the definitions of its parent.
+//! The memory costs nothing until touched, and is empty again in a forked child, whose trace lacks the definitions of its
+//! parent. Entries are strewn over a table, so one for the most there may be would take many pages for a few of them:
+//! a table begins small, and larger ones follow only when those before are full.
 
+use std::ptr::null_mut;
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicPtr, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -45,59 +47,138 @@ pub enum Interned {
     Full,
 }
 
+/// Levels of a table.
+const LEVELS: usize = 3;
+/// Every level has this many times the slots of the one before, as a power of two.
+const GROWTH_BITS: u32 = 3;
+
 /// The table.
 pub struct InternTable {
-    words: &'static [AtomicU64],
+    levels: [Level; LEVELS],
+}
+
+/// A part of the table that is used when those before it are full.
+struct Level {
+    /// Null until it is needed.
+    words: AtomicPtr<AtomicU64>,
     slot_count_bits: u32,
+    /// Ids of the levels before it.
+    ids_before: u32,
 }
 
 impl InternTable {
-    /// A table with `2^slot_count_bits` slots, three quarters of which can be used. Nothing if there
-    /// is no memory.
+    /// A table whose first part has `2^slot_count_bits` slots, three quarters of which can be used; then parts with eight
+    /// and 64 times as many follow. Nothing if there is no memory.
     pub fn new(slot_count_bits: u32) -> Option<Self> {
-        let count = HEADER_WORDS + (2 << slot_count_bits);
-        let words = anonymous_words_empty_after_fork(count)?;
-        Some(Self { words, slot_count_bits })
+        let mut ids_before = 0;
+        let levels = std::array::from_fn(|level| {
+            let level = Level {
+                words: AtomicPtr::new(null_mut()),
+                slot_count_bits: slot_count_bits + level as u32 * GROWTH_BITS,
+                ids_before,
+            };
+            ids_before += level.largest_id() as u32;
+            level
+        });
+        let table = Self { levels };
+        table.levels[0].words()?;
+        Some(table)
     }
 
     /// A number that changes whenever the table was emptied by a fork, and is never zero. Ids
     /// remembered under another generation must be forgotten.
     #[inline]
     pub fn generation(&self) -> u64 {
-        match self.words[GENERATION].load(Acquire) {
-            0 => self.begin_generation(),
+        let Some(words) = self.levels[0].existing_words() else { return 0 };
+        match words[GENERATION].load(Acquire) {
+            0 => begin_generation(&words[GENERATION]),
             generation => generation,
         }
     }
 
-    #[cold]
-    fn begin_generation(&self) -> u64 {
-        let fresh = NEXT_GENERATION.fetch_add(1, Relaxed);
-        match self.words[GENERATION].compare_exchange(0, fresh, AcqRel, Acquire) {
-            Ok(_) => fresh,
-            Err(other) => other,
+    /// Finds an entry or claims a place for it.
+    #[inline]
+    pub fn intern(&self, key: Key) -> Interned {
+        match self.levels[0].intern(key) {
+            Interned::Full => self.intern_further(key),
+            Interned::New { id, slot } => Interned::New { id, slot: slot * LEVELS },
+            known => known,
         }
     }
 
-    /// How many ids were given.
-    pub fn id_count(&self) -> u32 {
-        self.words[LAST_ID].load(Relaxed).min(self.largest_id()) as u32
+    /// As [`InternTable::intern`], behind the first level. Threads that meet when a level is filling up may give an entry
+    /// an id in each of two levels, which are then both defined.
+    #[cold]
+    #[inline(never)]
+    fn intern_further(&self, key: Key) -> Interned {
+        for (number, level) in self.levels.iter().enumerate().skip(1) {
+            if level.words().is_none() {
+                break;
+            }
+            match level.intern(key) {
+                Interned::Full => {}
+                Interned::Known(id) => return Interned::Known(id),
+                Interned::New { id, slot } => return Interned::New { id, slot: slot * LEVELS + number },
+            }
+        }
+        Interned::Full
+    }
+
+    /// Says that the entry's definition is written.
+    pub fn publish(&self, slot: usize) {
+        if let Some(level) = self.levels.get(slot % LEVELS) {
+            level.publish(slot / LEVELS);
+        }
+    }
+}
+
+#[cold]
+fn begin_generation(word: &AtomicU64) -> u64 {
+    let fresh = NEXT_GENERATION.fetch_add(1, Relaxed);
+    match word.compare_exchange(0, fresh, AcqRel, Acquire) {
+        Ok(_) => fresh,
+        Err(other) => other,
+    }
+}
+
+impl Level {
+    fn word_count(&self) -> usize {
+        HEADER_WORDS + (2 << self.slot_count_bits)
+    }
+
+    #[inline(always)]
+    fn existing_words(&self) -> Option<&'static [AtomicU64]> {
+        let words = self.words.load(Acquire);
+        // SAFETY: null, or as many words as this level has, which are never unmapped.
+        (!words.is_null()).then(|| unsafe { std::slice::from_raw_parts(words, self.word_count()) })
+    }
+
+    /// The memory, which is reserved when it is first needed.
+    fn words(&self) -> Option<&'static [AtomicU64]> {
+        if self.words.load(Acquire).is_null() {
+            let words = anonymous_words_empty_after_fork(self.word_count())?;
+            if self.words.compare_exchange(null_mut(), words, AcqRel, Acquire).is_err() {
+                // SAFETY: our own mapping, which nobody else knows: another thread was faster.
+                unsafe { libc::munmap(words.cast(), self.word_count() * size_of::<AtomicU64>()) };
+            }
+        }
+        self.existing_words()
     }
 
     fn largest_id(&self) -> u64 {
         (1 << self.slot_count_bits) / 4 * 3
     }
 
-    /// Finds an entry or claims a place for it.
-    #[inline]
-    pub fn intern(&self, key: Key) -> Interned {
+    #[inline(always)]
+    fn intern(&self, key: Key) -> Interned {
+        let Some(words) = self.existing_words() else { return Interned::Full };
         let mask = (1 << self.slot_count_bits) - 1;
         let mut slot = (key.first >> (64 - self.slot_count_bits)) as usize;
         for _ in 0..=mask {
-            let Some([first, second]) = self.slot(slot) else { return Interned::Full };
+            let Some([first, second]) = slot_of(words, slot) else { return Interned::Full };
             let mut found = first.load(Acquire);
             if found == 0 {
-                if self.words[LAST_ID].load(Relaxed) >= self.largest_id() {
+                if words[LAST_ID].load(Relaxed) >= self.largest_id() {
                     return Interned::Full;
                 }
                 found = match first.compare_exchange(0, key.first, AcqRel, Acquire) {
@@ -107,14 +188,14 @@ impl InternTable {
             }
             if found == key.first {
                 let stored = match second.load(Acquire) {
-                    0 => match self.give_id(second, key) {
+                    0 => match self.give_id(&words[LAST_ID], second, key) {
                         Some(stored) => stored,
                         None => return Interned::Full,
                     },
                     stored => stored,
                 };
                 if stored & CHECK_BITS == key.second & CHECK_BITS {
-                    let id = stored as u32;
+                    let id = self.ids_before + stored as u32;
                     return if stored & DEFINED == 0 { Interned::New { id, slot } } else { Interned::Known(id) };
                 }
             }
@@ -125,9 +206,9 @@ impl InternTable {
 
     /// Gives a claimed slot its id; returns what it then contains, which may be another thread's.
     #[cold]
-    fn give_id(&self, second: &AtomicU64, key: Key) -> Option<u64> {
+    fn give_id(&self, last_id: &AtomicU64, second: &AtomicU64, key: Key) -> Option<u64> {
         let largest = self.largest_id();
-        let last = self.words[LAST_ID].fetch_update(Relaxed, Relaxed, |last| (last < largest).then_some(last + 1));
+        let last = last_id.fetch_update(Relaxed, Relaxed, |last| (last < largest).then_some(last + 1));
         let content = key.second & CHECK_BITS | (last.ok()? + 1);
         match second.compare_exchange(0, content, AcqRel, Acquire) {
             Ok(_) => Some(content),
@@ -135,21 +216,20 @@ impl InternTable {
         }
     }
 
-    /// Says that the entry's definition is written.
-    pub fn publish(&self, slot: usize) {
-        if let Some([_, second]) = self.slot(slot) {
+    fn publish(&self, slot: usize) {
+        if let Some([_, second]) = self.existing_words().and_then(|words| slot_of(words, slot)) {
             second.fetch_or(DEFINED, Release);
         }
     }
-
-    #[inline]
-    fn slot(&self, index: usize) -> Option<&[AtomicU64; 2]> {
-        self.words[HEADER_WORDS..].as_chunks::<2>().0.get(index)
-    }
 }
 
-/// Zeroed words that are never given back and are zero again in a forked child.
-fn anonymous_words_empty_after_fork(count: usize) -> Option<&'static [AtomicU64]> {
+#[inline(always)]
+fn slot_of(words: &[AtomicU64], index: usize) -> Option<&[AtomicU64; 2]> {
+    words[HEADER_WORDS..].as_chunks::<2>().0.get(index)
+}
+
+/// Zeroed words that are zero again in a forked child.
+fn anonymous_words_empty_after_fork(count: usize) -> Option<*mut AtomicU64> {
     let length_bytes = count.checked_mul(size_of::<AtomicU64>())?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -161,8 +241,7 @@ fn anonymous_words_empty_after_fork(count: usize) -> Option<&'static [AtomicU64]
     // SAFETY: the whole mapping is ours. Kernels before 4.14 refuse; a forked child then keeps ids
     // whose definitions are in the trace of its parent.
     unsafe { libc::madvise(address, length_bytes, libc::MADV_WIPEONFORK) };
-    // SAFETY: the mapping is aligned, zeroed, `count` words long and never unmapped.
-    Some(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
+    Some(address.cast())
 }
 
 #[cfg(test)]
@@ -214,7 +293,7 @@ mod tests {
         assert_eq!(table.intern(key(1)), Interned::New { id, slot });
         table.publish(slot);
         assert_eq!(table.intern(key(1)), Interned::Known(id));
-        assert_eq!((id, table.id_count()), (1, 1));
+        assert_eq!(id, 1);
     }
 
     #[test]
@@ -230,13 +309,59 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_says_so_and_keeps_what_it_has() {
+    fn a_table_grows_until_it_is_full_and_keeps_what_it_has() {
+        let table = InternTable::new(4).expect("memory");
+        let rooms = [12, 96, 768];
+        let all: u64 = rooms.iter().sum();
+        let ids = |result: &Interned| match result {
+            Interned::New { id, slot } => {
+                table.publish(*slot);
+                Some(*id)
+            }
+            _ => None,
+        };
+        let given: Vec<u32> = (0..all).filter_map(|number| ids(&table.intern(key(number)))).collect();
+        assert_eq!(given, (1..=all as u32).collect::<Vec<_>>(), "all ids, once and in order");
+        assert_eq!(table.intern(key(all)), Interned::Full);
+        for number in 0..all {
+            assert_eq!(table.intern(key(number)), Interned::Known(number as u32 + 1));
+        }
+    }
+
+    #[test]
+    fn levels_that_are_not_needed_do_not_exist() {
         let table = InternTable::new(6).expect("memory");
-        let results: Vec<Interned> = (0..100).map(|number| table.intern(key(number))).collect();
-        let full = results.iter().filter(|result| **result == Interned::Full).count();
-        assert_eq!(full, 100 - 48);
-        assert!(matches!(results[0], Interned::New { id: 1, .. }));
-        assert_eq!(table.intern(key(0)), results[0]);
+        (0..48).for_each(|number| assert!(matches!(table.intern(key(number)), Interned::New { .. })));
+        assert!(table.levels[1].existing_words().is_none());
+        assert!(matches!(table.intern(key(48)), Interned::New { id: 49, .. }));
+        assert!(table.levels[1].existing_words().is_some() && table.levels[2].existing_words().is_none());
+    }
+
+    #[test]
+    fn threads_fill_levels_together() {
+        let table = InternTable::new(6).expect("memory");
+        let ids: Vec<HashSet<u32>> = std::thread::scope(|scope| {
+            let fill = |_| {
+                let table = &table;
+                scope.spawn(move || {
+                    let interned = (0..2_000).map(|number| table.intern(key(number)));
+                    let id = |interned| match interned {
+                        Interned::New { id, slot } => {
+                            table.publish(slot);
+                            id
+                        }
+                        Interned::Known(id) => id,
+                        Interned::Full => panic!("2,000 entries fit"),
+                    };
+                    interned.map(id).collect()
+                })
+            };
+            let threads: Vec<_> = (0..4).map(fill).collect();
+            threads.into_iter().map(|thread| thread.join().expect("ids")).collect()
+        });
+        for own in &ids {
+            assert_eq!(own.len(), 2_000, "every entry has an id of its own");
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn capture(depth: usize) -> Captured {
     THREAD.with_borrow_mut(|thread| STACKS.capture(thread, depth, &mut Keeper))
 }
 
-/// Captures: id in the lower half, loss in the upper (0 none, 1 cut, 2 unreadable, 3 not defined).
+/// Captures: id in the lower half, loss in the upper (0 none, 1 cut, 2 unreadable, 3 not defined, 4 too many).
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_capture(depth: usize) -> u64 {
     let captured = capture(depth);
@@ -135,6 +135,7 @@ pub extern "C" fn probe_capture(depth: usize) -> u64 {
         Some(Loss::Cut) => 1,
         Some(Loss::Unreadable) => 2,
         Some(Loss::NotDefined) => 3,
+        Some(Loss::TooMany) => 4,
     };
     loss << 32 | u64::from(captured.stack.0)
 }

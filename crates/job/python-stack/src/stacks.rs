@@ -36,7 +36,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// 196,608 stacks in 4 MiB and 49,152 code objects in 1 MiB, of which only what is used is touched.
+    /// 196,608 stacks in 4 MiB and 49,152 code objects in 1 MiB, of which only what is used is touched. More follow in
+    /// larger tables when these are full.
     pub const DEFAULT: Self = Self { stack_slot_bits: 18, code_slot_bits: 16 };
 }
 
@@ -78,8 +79,10 @@ pub enum Loss {
     Cut,
     /// The frames could not be read: a damaged chain, or the fallback without the interpreter's lock.
     Unreadable,
-    /// The tables are full or the sink refused a definition.
+    /// The sink refused a definition, or there are too many code objects.
     NotDefined,
+    /// There are more distinct stacks than the table holds.
+    TooMany,
 }
 
 impl Captured {
@@ -356,7 +359,7 @@ impl Attached {
                 self.tables.stacks.publish(slot);
                 StackId(id)
             }
-            Interned::Full => return Captured::lost(Loss::NotDefined),
+            Interned::Full => return Captured::lost(Loss::TooMany),
         };
         (thread.generation, thread.key, thread.stack) = (generation, key, stack);
         Captured { stack, loss }
@@ -482,7 +485,7 @@ impl Attached {
                 self.tables.stacks.publish(slot);
                 Captured { stack: StackId(id), loss }
             }
-            Interned::Full => Captured::lost(Loss::NotDefined),
+            Interned::Full => Captured::lost(Loss::TooMany),
         }
     }
 

@@ -79,6 +79,7 @@ fn take_or_look(monotonic_ns: u64, depth: u32) -> StackId {
         None => {}
         Some(Loss::Cut) if !stacks::python_is_asked_for() => {}
         Some(Loss::Cut) => losses::count(LossReason::StackCut, 1),
+        Some(Loss::TooMany) => losses::count(LossReason::StackTableFull, 1),
         Some(Loss::Unreadable | Loss::NotDefined) => miss(),
     }
     captured.stack

@@ -30,7 +30,7 @@ const LARGEST_OWN_DEPTH: usize = 64;
 const CHECKED_MODULES: usize = 8;
 /// Where the linker cannot be asked cheaply, every how many stacks it is asked.
 const POLLING_INTERVAL: u32 = 64;
-/// Room for 393,216 stacks in 8 MiB, touched as needed.
+/// Room for 393,216 stacks in 8 MiB, touched as needed; 28 million more in larger tables once these are full.
 const STACK_SLOT_BITS: u32 = 19;
 /// Index of the gaps between modules.
 const GAP: ModuleIndex = 0;
@@ -275,7 +275,7 @@ impl Unwinder {
                     self.stacks.publish(slot);
                     StackId(id)
                 }
-                Interned::Full => return missing(LossReason::TableFull),
+                Interned::Full => return missing(LossReason::StackTableFull),
             };
             thread.named = NamedWalk { generation, signature, stack };
         }

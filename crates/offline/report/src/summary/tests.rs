@@ -86,14 +86,19 @@ fn one_process_is_shown_with_its_pools() {
 #[test]
 fn details_and_what_was_before_recording_began_are_no_lost_events() {
     let completeness = Completeness {
-        losses: vec![(LossReason::StackCut, 5), (LossReason::TextCut, 1), (LossReason::StackMissing, 2)],
+        losses: vec![
+            (LossReason::StackCut, 5),
+            (LossReason::TextCut, 1),
+            (LossReason::StackMissing, 2),
+            (LossReason::StackTableFull, 9),
+        ],
         records_left_out: 7,
         closed: true,
         buffered: true,
         ..Completeness::default()
     };
     let summary = Summary { unknown_frees: vec![(Pool::Hal, 3)], ..Summary::default() };
-    assert_eq!(missing(&completeness, &summary).len(), 3);
+    assert_eq!(missing(&completeness, &summary).len(), 4);
     assert_eq!(left_out_as_asked(&completeness).count(), 1);
     assert_eq!(lost_events(&completeness), [""; 0]);
     let completeness = Completeness { closed: false, ..completeness };
