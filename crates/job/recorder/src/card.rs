@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use msmemscope_device_management::DeviceManagement;
 use msmemscope_event::{Device, Fact};
 
-use crate::{errno, stack_room, thread};
+use crate::{clock, errno, stack_room, thread};
 
 /// A job that fails in a loop must not spend its time here.
 const SMALLEST_INTERVAL_NS: u64 = 10_000_000;
@@ -34,7 +34,7 @@ pub struct CardMemory {
 #[cold]
 pub fn sample(device: Device) -> Option<CardMemory> {
     let Device::Npu(number) = device else { return None };
-    let now = thread::stamp();
+    let now = clock::monotonic_ns();
     if now.saturating_sub(LATEST_NS.load(Ordering::Relaxed)) < SMALLEST_INTERVAL_NS {
         return None;
     }

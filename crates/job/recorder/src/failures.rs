@@ -7,7 +7,7 @@ use msmemscope_event::LossReason;
 use msmemscope_trace::TRACE_FILE_NAME;
 use msmemscope_trace::writer::ChunkError;
 
-use crate::{clock, message};
+use crate::{clock, message, owner};
 
 pub const PAUSE_BETWEEN_ATTEMPTS_NS: u64 = 1_000_000_000;
 
@@ -18,12 +18,16 @@ static NEXT_ATTEMPT_NS: AtomicU64 = AtomicU64::new(0);
 
 static FAILURE: AtomicU32 = AtomicU32::new(0);
 
+/// The recording that failed. What holds for it says nothing about another one, as that of a forked child.
+static FAILED_GENERATION: AtomicU64 = AtomicU64::new(owner::NOBODY);
+
 static REASONS_TOLD: AtomicU32 = AtomicU32::new(0);
 
 /// Why nothing can be written at the moment; nothing if it is worth trying.
 pub fn unavailable(now_ns: u64) -> Option<LossReason> {
     let next_attempt_ns = NEXT_ATTEMPT_NS.load(Ordering::Relaxed);
-    (now_ns < next_attempt_ns).then(|| LossReason::from_code(u64::from(FAILURE.load(Ordering::Relaxed))))
+    let is_ours = || FAILED_GENERATION.load(Ordering::Relaxed) == owner::generation();
+    (now_ns < next_attempt_ns && is_ours()).then(|| LossReason::from_code(u64::from(FAILURE.load(Ordering::Relaxed))))
 }
 
 /// Notes a failure, tells about it once per reason, and says what the loss is called.
@@ -45,6 +49,7 @@ pub fn failed(error: ChunkError, directory: &Path) -> LossReason {
     let for_good = reason == LossReason::SizeLimit;
     let next_attempt_ns = if for_good { NEVER } else { clock::monotonic_ns() + PAUSE_BETWEEN_ATTEMPTS_NS };
     FAILURE.store(reason as u32, Ordering::Relaxed);
+    FAILED_GENERATION.store(owner::generation(), Ordering::Relaxed);
     NEXT_ATTEMPT_NS.store(next_attempt_ns, Ordering::Relaxed);
     let bit = 1 << reason as u32;
     if REASONS_TOLD.fetch_or(bit, Ordering::Relaxed) & bit == 0 {

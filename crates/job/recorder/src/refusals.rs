@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use msmemscope_event::Device;
 
 use crate::card::CardMemory;
-use crate::{message, stack_room, thread};
+use crate::{clock, message, stack_room};
 
 /// The next line comes no sooner.
 const SMALLEST_INTERVAL_NS: u64 = 10_000_000_000;
@@ -31,7 +31,7 @@ pub fn tell(device: Device, size_bytes: u64, card: Option<CardMemory>) {
     if IS_LEFT_TO_GUEST.load(Ordering::Relaxed) || !stack_room::has(SAYING_BYTES) {
         return;
     }
-    let (now, latest) = (thread::stamp(), LATEST_NS.load(Ordering::Relaxed));
+    let (now, latest) = (clock::monotonic_ns(), LATEST_NS.load(Ordering::Relaxed));
     let is_due = latest == 0 || now.saturating_sub(latest) >= SMALLEST_INTERVAL_NS;
     // Of several threads that are refused at the same time one says it.
     if is_due && LATEST_NS.compare_exchange(latest, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {

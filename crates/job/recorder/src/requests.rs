@@ -23,7 +23,7 @@ pub fn are_taken() -> bool {
 /// Meets the request that waits, if one does and there is room for the work; a thread with more room will have it else.
 #[cold]
 pub fn serve() {
-    let Some(process) = process::existing() else { return };
+    let Some(process) = process::existing().filter(|process| process.trace.is_request_waiting()) else { return };
     if !stack_room::is_not_known_to_lack(NEEDED_BYTES) {
         return;
     }

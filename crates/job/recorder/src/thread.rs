@@ -64,6 +64,10 @@ struct Context {
     /// only those who find that taken have to ask.
     operator_waits: Cell<bool>,
     open_labels: OpenLabels,
+    /// Whether a trace had no room for it any more.
+    has_stopped: Cell<bool>,
+    /// The recording of that trace.
+    stopped_generation: Cell<u64>,
     /// Whether its destructors run, and nobody will call us again when the last of them has recorded something.
     is_ending: Cell<bool>,
     desks: Workplaces<Desk>,
@@ -92,6 +96,8 @@ thread_local! {
             operator_device: Cell::new(Device::Unknown),
             operator_waits: Cell::new(false),
             open_labels: OpenLabels::new(),
+            has_stopped: Cell::new(false),
+            stopped_generation: Cell::new(NO_GENERATION),
             is_ending: Cell::new(false),
             desks: Workplaces::new(Desk::new()),
         }
@@ -122,6 +128,9 @@ pub fn prepare() {
 #[inline]
 pub fn stamp() -> u64 {
     let context = context();
+    if context.has_stopped() {
+        return following_stamp(); // What has it is lost.
+    }
     let stamp_ns = clock::monotonic_ns().max(context.last_stamp_ns.get() + 1);
     context.last_stamp_ns.set(stamp_ns);
     stamp_ns
@@ -132,6 +141,9 @@ pub fn stamp() -> u64 {
 #[inline(always)]
 fn quick_stamp() -> u64 {
     let context = context();
+    if context.has_stopped() {
+        return following_stamp();
+    }
     let stamp_ns = context.quick_clock.monotonic_ns().max(context.last_stamp_ns.get() + 1);
     context.last_stamp_ns.set(stamp_ns);
     stamp_ns
@@ -232,7 +244,16 @@ fn record_and_serve(
     stacks: Stacks,
     fact: &Fact<'_>,
 ) -> bool {
-    let is_written = record_slowly(context, &desk, monotonic_ns, stacks, fact);
+    let is_written = if context.has_stopped() {
+        losses::count(LossReason::SizeLimit, 1);
+        false
+    } else {
+        let result = record_slowly(context, &desk, monotonic_ns, stacks, fact);
+        if result == Err(LossReason::SizeLimit) {
+            context.stop(&desk);
+        }
+        result.is_ok()
+    };
     drop(desk); // What is asked for is written down, too.
     requests::serve();
     is_written
@@ -248,9 +269,13 @@ fn record_elsewhere(context: &Context, monotonic_ns: u64, stacks: Stacks, fact: 
         context.write_operator(&desk);
         return desk.append(monotonic_ns, stacks, fact) || record_and_serve(context, desk, monotonic_ns, stacks, fact);
     }
+    if context.has_stopped() {
+        losses::count(LossReason::SizeLimit, 1);
+        return false;
+    }
     match errno::preserved(|| context.desks.take_spare(Desk::new)) {
         Some(desk) => {
-            desk.append(monotonic_ns, stacks, fact) || record_slowly(context, &desk, monotonic_ns, stacks, fact)
+            desk.append(monotonic_ns, stacks, fact) || record_slowly(context, &desk, monotonic_ns, stacks, fact).is_ok()
         }
         None => {
             losses::count(LossReason::Reentered, 1);
@@ -309,6 +334,31 @@ impl Context {
 }
 
 impl Context {
+    /// Whether the trace has no room for this thread's records any more. They are only counted then: no clock is read and
+    /// no stack is taken for them.
+    #[inline(always)]
+    fn has_stopped(&self) -> bool {
+        self.has_stopped.get() && self.remains_stopped()
+    }
+
+    /// A recording that began since, as that of a forked child, has room.
+    #[cold]
+    #[inline(never)]
+    fn remains_stopped(&self) -> bool {
+        self.has_stopped.set(self.stopped_generation.get() == owner::generation());
+        self.has_stopped.get()
+    }
+
+    /// The trace has no room for records of this thread any more. What is left of its chunk goes to others, and nothing
+    /// is written at its own desk from now on.
+    #[cold]
+    fn stop(&self, own_desk: &Taken<'_, Desk>) {
+        let generation = owner::generation();
+        errno::aside(|| signals_blocked(|| hand_on(own_desk)));
+        self.stopped_generation.set(generation);
+        self.has_stopped.set(true);
+    }
+
     /// The desk that is reserved for an operator that waits, if one does. It waits no longer then.
     fn waiting_operator_desk(&self) -> Option<Taken<'_, Desk>> {
         self.operator_waits.replace(false).then(|| self.desks.reserved_own())
@@ -322,8 +372,8 @@ impl Context {
         let StartedOperator { framework, name, detail } = self.started_operator.get();
         let fact = Fact::OperatorBegin { framework, device: self.operator_device.get(), name, detail };
         let started_ns = self.started_ns.get();
-        let _ =
-            desk.append(started_ns, Stacks::NONE, &fact) || record_slowly(self, desk, started_ns, Stacks::NONE, &fact);
+        let _ = desk.append(started_ns, Stacks::NONE, &fact)
+            || record_slowly(self, desk, started_ns, Stacks::NONE, &fact).is_ok();
     }
 
     /// The latest operator waits at the thread's own desk until something else is written down.
@@ -398,30 +448,31 @@ fn record_slowly(
     monotonic_ns: u64,
     stacks: Stacks,
     fact: &Fact<'_>,
-) -> bool {
-    if let Some(reason) = failures::unavailable(monotonic_ns) {
+) -> Result<(), LossReason> {
+    let lost = |reason| {
         losses::count(reason, 1);
-        return false;
+        Err(reason)
+    };
+    if let Some(reason) = failures::unavailable(monotonic_ns) {
+        return lost(reason);
     }
     let needed_bytes = if process::existing().is_some() { NEW_CHUNK_BYTES } else { NEW_TRACE_BYTES };
     if !stack_room::is_not_known_to_lack(needed_bytes) {
-        losses::count(LossReason::Other, 1);
-        return false;
+        return lost(LossReason::Other);
     }
     let work = std::panic::AssertUnwindSafe(|| {
         signals_blocked(|| append_with_room(context, desk, monotonic_ns, stacks, fact))
     });
     match errno::aside(|| std::panic::catch_unwind(work)) {
-        Ok(Ok(())) => return true,
-        Ok(Err(reason)) => losses::count(reason, 1),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(reason)) => lost(reason),
         Err(_) => {
-            losses::count(LossReason::Internal, 1);
             if state::disable() {
                 message::say("internal error: recording stops here, the job goes on");
             }
+            lost(LossReason::Internal)
         }
     }
-    false
 }
 
 /// Appends a record and gets whatever is missing for that: the trace, a chunk, room in it.
@@ -541,6 +592,11 @@ fn hand_on(desk: &Desk) {
         }
         left => process.leave(left, desk.live_place.take()),
     }
+}
+
+/// Whether nothing of this thread is written down any more.
+pub fn has_stopped() -> bool {
+    context().has_stopped()
 }
 
 /// Remembers the device this thread has just chosen.

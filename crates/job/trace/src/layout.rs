@@ -3,12 +3,14 @@
 //! All numbers are little-endian. The header page and the chunk headers are mapped while the process
 //! lives; the fields marked "live" change under the reader's eyes.
 
+use msmemscope_event::LossReason;
+
 /// First bytes of every trace file.
 pub const FILE_MAGIC: [u8; 8] = *b"MSMSCOPE";
 /// Readers refuse a file whose major version is not theirs.
 pub const VERSION_MAJOR: u16 = 1;
 /// Raised when facts or fields are added that older readers can skip.
-pub const VERSION_MINOR: u16 = 2;
+pub const VERSION_MINOR: u16 = 3;
 /// Size of the header page; the first chunk follows.
 pub const FILE_HEADER_BYTES: usize = 4096;
 /// Size of a chunk including its header.
@@ -19,6 +21,19 @@ pub const CHUNK_HEADER_BYTES: usize = 64;
 pub const CHUNK_MAGIC: [u8; 4] = *b"CHNK";
 /// How many loss counters the header has.
 pub const LOSS_COUNTERS: usize = 16;
+/// How many times the header has counters of [`FREQUENT_LOSSES`], each for some of the threads.
+pub const LOSS_STRIPES: usize = 8;
+/// Size of each of them: a line of the processor's cache, so that threads do not wait for each other.
+pub const LOSS_STRIPE_BYTES: usize = 64;
+/// What may be lost with every event of every thread, in the order of the counters in a stripe.
+pub const FREQUENT_LOSSES: [LossReason; 6] = [
+    LossReason::SizeLimit,
+    LossReason::StackCut,
+    LossReason::StackMissing,
+    LossReason::StackTableFull,
+    LossReason::DiskFull,
+    LossReason::TraceUnavailable,
+];
 
 /// Offsets in the header page.
 pub mod file_offset {
@@ -75,8 +90,27 @@ pub mod file_offset {
     pub const RECORDING_STATE: usize = 332;
     /// Live: steps told by the job or from outside, u64.
     pub const STEPS: usize = 336;
+    /// Live: further counters of frequent losses, 8 stripes of 64 bytes with a u64 for each reason. Add to those above.
+    pub const LOSS_STRIPES: usize = 384;
     /// Written from outside: the text of a request, to the end of the page.
     pub const REQUEST_TEXT: usize = 1024;
+}
+
+/// The offset of the counter of a reason that is counted once for all threads.
+pub fn loss_offset(reason: LossReason) -> usize {
+    file_offset::LOSSES + 8 * (reason as usize).min(LOSS_COUNTERS - 1)
+}
+
+/// The offset of a counter in a stripe, if losses for this reason are frequent.
+pub fn striped_loss_offset(reason: LossReason, stripe: usize) -> Option<usize> {
+    let place = FREQUENT_LOSSES.iter().position(|frequent| *frequent == reason)?;
+    Some(file_offset::LOSS_STRIPES + stripe % LOSS_STRIPES * LOSS_STRIPE_BYTES + 8 * place)
+}
+
+/// The offsets of all counters that add up to the losses for a reason.
+pub fn loss_offsets(reason: LossReason) -> impl Iterator<Item = usize> {
+    let stripes = (0..LOSS_STRIPES).filter_map(move |stripe| striped_loss_offset(reason, stripe));
+    std::iter::once(loss_offset(reason)).chain(stripes)
 }
 
 /// Bit of `file_offset::FLAGS`: records reach the file only when a chunk is full or the process ends.

@@ -268,7 +268,12 @@ const LARGEST_CHUNK_BYTES: usize = 1 << 20;
 
 /// Counters of losses in the header of a file.
 fn counted_losses(header: &[u8]) -> [u64; LOSS_COUNTERS] {
-    std::array::from_fn(|counter| u64_at(header, file_offset::LOSSES + 8 * counter))
+    let mut counted = std::array::from_fn(|counter| u64_at(header, file_offset::LOSSES + 8 * counter));
+    for reason in layout::FREQUENT_LOSSES {
+        counted[reason as usize] =
+            layout::loss_offsets(reason).fold(0, |sum: u64, offset| sum.saturating_add(u64_at(header, offset)));
+    }
+    counted
 }
 
 /// How many codes a [`Device`] can have.

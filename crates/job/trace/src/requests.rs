@@ -107,6 +107,11 @@ impl TraceFile {
         self.header_u64(file_offset::STEPS).store(steps, Ordering::Relaxed);
     }
 
+    /// Whether a request waits.
+    pub fn is_request_waiting(&self) -> bool {
+        self.header_u32(file_offset::REQUEST_NUMBER).load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the request that waits, if one does. Only one thread gets it.
     pub fn take_request(&self) -> Option<Request> {
         let number = self.header_u32(file_offset::REQUEST_NUMBER);

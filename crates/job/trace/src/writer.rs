@@ -9,10 +9,11 @@
 //! reach the file when they are sealed or flushed; the header says so ([`layout::FLAG_BUFFERED`]). The same holds
 //! from the moment on at which somebody has put a copy in the place of the file: what is mapped is the other one.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use msmemscope_event::{Fact, LossReason, StackId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -247,6 +248,19 @@ unsafe fn store(base: *mut u8, offset: usize, bytes: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(offset), bytes.len()) };
 }
 
+/// The stripe of counters that the calling thread uses.
+fn own_stripe() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    const NONE: usize = usize::MAX;
+    thread_local! {
+        static OWN: Cell<usize> = const { Cell::new(NONE) };
+    }
+    if OWN.get() == NONE {
+        OWN.set(NEXT.fetch_add(1, Ordering::Relaxed) % layout::LOSS_STRIPES);
+    }
+    OWN.get()
+}
+
 impl TraceFile {
     /// Creates the file, which must not exist yet. `limit_bytes` is the largest size it may reach.
     pub fn create(path: CString, identity: &ProcessIdentity, limit_bytes: u64) -> Result<Self, i32> {
@@ -431,16 +445,16 @@ impl TraceFile {
         text
     }
 
-    /// Adds to the loss counter of a reason. Safe to call from anywhere, also from signal handlers.
+    /// Adds to a loss counter of a reason. Safe to call from anywhere, also from signal handlers.
     pub fn count_loss(&self, reason: LossReason, count: u64) {
-        let offset = file_offset::LOSSES + 8 * (reason as usize).min(layout::LOSS_COUNTERS - 1);
+        let offset = layout::striped_loss_offset(reason, own_stripe());
+        let offset = offset.unwrap_or_else(|| layout::loss_offset(reason));
         self.header_u64(offset).fetch_add(count, Ordering::Relaxed);
     }
 
     /// Losses counted so far for a reason.
     pub fn loss_count(&self, reason: LossReason) -> u64 {
-        let offset = file_offset::LOSSES + 8 * (reason as usize).min(layout::LOSS_COUNTERS - 1);
-        self.header_u64(offset).load(Ordering::Relaxed)
+        layout::loss_offsets(reason).map(|offset| self.header_u64(offset).load(Ordering::Relaxed)).sum()
     }
 
     /// Notes that the process ends in the normal way.

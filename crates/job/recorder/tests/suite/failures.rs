@@ -144,6 +144,43 @@ fn the_size_limit() {
 }
 
 #[test]
+fn what_does_not_fit_is_counted_to_the_last_event() {
+    const THREADS: usize = 4;
+    const PAIRS: usize = 50_000;
+    let lab = Lab::new();
+    let hal = include_str!("../programs/lockless_hal.c");
+    lab.compile_library("lockless_hal.c", hal, "libascend_hal.so", &[]);
+    let program = lab.compile("limit.c", include_str!("../programs/limit.c"), &["ascend_hal"]);
+    let all = 2 * PAIRS * (THREADS + 1);
+    for native_depth in [None, Some(1)] {
+        let mut recording = lab.recording();
+        recording.settings.max_trace_size_bytes = Some(2 << 20);
+        recording.settings.call_stacks.native_depth = native_depth;
+        let mut command = lab.plain(&program);
+        command.args([THREADS, PAIRS].map(|number| number.to_string())).env("LD_LIBRARY_PATH", lab.path());
+        lab.record_with(&mut command, &[crate::support::library(crate::support::RECORDER)], &recording);
+        run(&mut command);
+        let mut traces = lab.traces();
+        assert_eq!(traces.len(), 2, "parent and child");
+        traces.sort_by_key(block_event_count);
+        let [child, parent] = &traces[..] else { panic!("two traces") };
+        assert_eq!((block_event_count(child), &child.completeness().losses[..]), (20, &cuts(native_depth, 20)[..]));
+        let recorded = block_event_count(parent);
+        assert!(recorded > 50_000, "{recorded}");
+        let cut = if native_depth.is_some() { lost(parent, LossReason::StackCut) as usize } else { 0 };
+        assert_eq!(recorded + lost(parent, LossReason::SizeLimit) as usize, all, "killed, but counted");
+        // Each thread takes one more stack for an event for which there is no room.
+        assert!(native_depth.is_none() || (recorded..=recorded + THREADS + 1).contains(&cut), "{cut} of {recorded}");
+        lab.clear();
+    }
+}
+
+/// The losses of a recording whose stacks are all deeper than asked for.
+fn cuts(native_depth: Option<u16>, count: u64) -> Vec<(LossReason, u64)> {
+    native_depth.map(|_| (LossReason::StackCut, count)).into_iter().collect()
+}
+
+#[test]
 fn the_limit_of_the_shell_raises_no_signal() {
     let lab = Lab::new();
     let program = lab.compile("simple.c", SIMPLE, &["ascend_hal"]);
