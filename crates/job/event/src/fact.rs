@@ -235,6 +235,11 @@ pub struct PythonFrame {
     pub instruction_offset: u32,
 }
 
+impl PythonFrame {
+    /// Stands behind the last frame of a stack that was recorded only so far: it goes on.
+    pub const NOT_RECORDED_FURTHER: Self = Self { code: CodeId::NONE, instruction_offset: 0 };
+}
+
 /// Counters of a framework's device memory at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotNumbers {
@@ -590,7 +595,8 @@ pub enum Fact<'a> {
     DefinePythonStack {
         /// Its id.
         id: StackId,
-        /// Pairs of little-endian 32-bit code id and instruction offset.
+        /// Pairs of little-endian 32-bit code id and instruction offset; two zeros in the end where further frames
+        /// were not recorded.
         frames: &'a [u8],
     },
     /// A Python code object.

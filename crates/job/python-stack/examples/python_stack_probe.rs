@@ -147,7 +147,7 @@ pub extern "C" fn probe_capture_elsewhere(depth: usize) -> u64 {
 }
 
 /// Frames of a stack: a line each of name, file, first line, instruction offset, version, and line
-/// table in hexadecimal digits.
+/// table in hexadecimal digits; a line `...` where it goes on further out.
 ///
 /// # Safety
 /// `buffer` must have `length` bytes.
@@ -158,6 +158,10 @@ pub unsafe extern "C" fn probe_describe(stack: u32, buffer: *mut u8, length: usi
         let Some(frames) = definitions.stacks.get(&stack) else { return text };
         for frame in frames.as_chunks::<8>().0 {
             let number = u64::from_le_bytes(*frame);
+            if number == 0 {
+                text.extend_from_slice(b"...\n");
+                continue;
+            }
             let code = &definitions.codes[&(number as u32)];
             let mut rest = format!("\t{}\t{}\t{:#x}\t", code.first_line, number >> 32, code.python_version);
             code.line_table.iter().for_each(|byte| write!(rest, "{byte:02x}").expect("memory"));

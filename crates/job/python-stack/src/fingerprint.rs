@@ -94,7 +94,7 @@ impl Fingerprint {
             frame_count += 1;
         }
         let (frame_count, end) = (frame_count as u64, frames.end());
-        (Self { key: hasher.finish(frame_count), frame_count, end }, hasher)
+        (Self { key: hasher.finish(end.counted(frame_count)), frame_count, end }, hasher)
     }
 }
 

@@ -78,7 +78,8 @@ impl LastWalk {
             Some(_) => false,
         };
         if is_changed {
-            self.fingerprint.key = self.hasher.finish(self.fingerprint.frame_count);
+            let Fingerprint { frame_count, end, .. } = self.fingerprint;
+            self.fingerprint.key = self.hasher.finish(end.counted(frame_count));
         }
         ends_the_same.then_some(self.fingerprint)
     }

@@ -266,16 +266,19 @@ fn end_is_over(subject: *const c_void) {
     code_deaths::stop();
 }
 
+/// Bytes of the longest definition: behind the frames is said that there are more.
+const DEFINITION_BYTES: usize = (LARGEST_DEPTH + 1) * FRAME_BYTES;
+
 /// Bytes of a stack's definition in the making.
 struct FrameBytes {
-    bytes: [u8; LARGEST_DEPTH * FRAME_BYTES],
+    bytes: [u8; DEFINITION_BYTES],
     length: usize,
     is_complete: bool,
 }
 
 impl FrameBytes {
     fn new() -> Self {
-        Self { bytes: [0; LARGEST_DEPTH * FRAME_BYTES], length: 0, is_complete: true }
+        Self { bytes: [0; DEFINITION_BYTES], length: 0, is_complete: true }
     }
 
     fn push(&mut self, frame: Option<PythonFrame>) {
@@ -287,6 +290,13 @@ impl FrameBytes {
         place[..4].copy_from_slice(&frame.code.0.to_le_bytes());
         place[4..].copy_from_slice(&frame.instruction_offset.to_le_bytes());
         self.length += FRAME_BYTES;
+    }
+
+    /// Says of a stack that goes on further out that it does.
+    fn end(&mut self, end: End) {
+        if end == End::Limit {
+            self.push(Some(PythonFrame::NOT_RECORDED_FURTHER));
+        }
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -378,12 +388,14 @@ impl Attached {
     ) -> bool {
         let mut frames = FrameBytes::new();
         // SAFETY: as in `capture_from_frames`.
-        for frame in unsafe { Frames::of_thread(layout, state, depth) } {
+        let mut walk = unsafe { Frames::of_thread(layout, state, depth) };
+        for frame in walk.by_ref() {
             // SAFETY: the frame is alive, so is its executable.
             let code = unsafe { self.code_id(layout, frame.code, sink) };
             let instruction_offset = frame.instruction_offset(layout);
             frames.push(code.map(|code| PythonFrame { code, instruction_offset }));
         }
+        frames.end(walk.end());
         frames.is_complete && sink.define_stack(stack, frames.as_bytes())
     }
 
@@ -468,17 +480,18 @@ impl Attached {
         if count == 0 {
             return Captured { stack: StackId::NONE, loss };
         }
-        match self.tables.stacks.intern(hasher.finish(count)) {
+        match self.tables.stacks.intern(hasher.finish(end.counted(count))) {
             Interned::Known(id) => Captured { stack: StackId(id), loss },
             Interned::New { id, slot } => {
                 let mut frames = FrameBytes::new();
                 // SAFETY: promised by the caller; the frames keep their code objects alive.
-                unsafe {
+                let end = unsafe {
                     api.walk(depth, |code, instruction_offset| {
                         let code = self.code_id_with_api(api, code, sink);
                         frames.push(code.map(|code| PythonFrame { code, instruction_offset }));
-                    });
-                }
+                    })
+                };
+                frames.end(end);
                 if !frames.is_complete || !sink.define_stack(StackId(id), frames.as_bytes()) {
                     return Captured::lost(Loss::NotDefined);
                 }

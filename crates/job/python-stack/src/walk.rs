@@ -71,6 +71,16 @@ pub(crate) enum End {
     Damaged,
 }
 
+impl End {
+    /// A number of frames that also says whether there are more: the same frames may be all of one stack and the inner
+    /// part of another.
+    #[inline(always)]
+    pub fn counted(self, frame_count: u64) -> u64 {
+        const MORE: u64 = 1 << 32;
+        if self == End::Limit { frame_count | MORE } else { frame_count }
+    }
+}
+
 impl Frame {
     /// Byte offset of the current instruction; zero if the function has not begun.
     pub fn instruction_offset(&self, layout: &Layout) -> u32 {

@@ -273,8 +273,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Python frames recorded by default.
-    pub const DEFAULT_PYTHON_FRAMES: u16 = 64;
+    /// Python frames recorded by default. A level of modules costs PyTorch four frames, and the script is outside of them.
+    pub const DEFAULT_PYTHON_FRAMES: u16 = 256;
     /// Blocks listed in an out-of-memory report by default.
     pub const DEFAULT_OOM_BLOCK_COUNT: u16 = 10;
     /// Depth of a call stack asked for without one.

@@ -60,6 +60,13 @@ struct NativeStack {
     defined_monotonic_ns: u64,
 }
 
+/// A Python stack, as far as it was recorded.
+#[derive(Debug)]
+struct PythonStack {
+    frames: Box<[PythonFrame]>,
+    is_cut: bool,
+}
+
 /// Modules in the order of their addresses.
 #[derive(Debug, Default)]
 struct ModuleRanges {
@@ -103,7 +110,7 @@ impl ModuleRanges {
 pub struct Definitions {
     strings: HashMap<u32, Box<[u8]>>,
     native_stacks: HashMap<u32, NativeStack>,
-    python_stacks: HashMap<u32, Box<[PythonFrame]>>,
+    python_stacks: HashMap<u32, PythonStack>,
     codes: HashMap<u32, PythonCode>,
     modules: Vec<Module>,
     /// Where in `modules` the latest one of an id is.
@@ -135,7 +142,9 @@ impl Definitions {
                     code: CodeId(half(&bytes[..4])),
                     instruction_offset: half(&bytes[4..]),
                 };
-                self.python_stacks.insert(id.0, frames.as_chunks::<8>().0.iter().map(frame).collect());
+                let mut frames: Vec<PythonFrame> = frames.as_chunks::<8>().0.iter().map(frame).collect();
+                let is_cut = frames.pop_if(|frame| *frame == PythonFrame::NOT_RECORDED_FURTHER).is_some();
+                self.python_stacks.insert(id.0, PythonStack { frames: frames.into(), is_cut });
             }
             Fact::DefineCode { id, name, file, first_line, python_version, line_table } => {
                 let code = PythonCode { name, file, first_line, python_version, line_table: line_table.to_vec() };
@@ -208,7 +217,12 @@ impl Definitions {
 
     /// Frames of a Python stack, innermost first.
     pub fn python_stack(&self, id: StackId) -> Option<&[PythonFrame]> {
-        self.python_stacks.get(&id.0).map(|frames| &frames[..])
+        self.python_stacks.get(&id.0).map(|stack| &stack.frames[..])
+    }
+
+    /// Whether a Python stack goes on further out than was recorded.
+    pub fn python_stack_is_cut(&self, id: StackId) -> bool {
+        self.python_stacks.get(&id.0).is_some_and(|stack| stack.is_cut)
     }
 
     /// A Python code object.
@@ -268,6 +282,23 @@ impl Definitions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_that_goes_on_further_out_says_so_and_shows_only_its_frames() {
+        let mut definitions = Definitions::default();
+        let mut define = |id, words: &[u32]| {
+            let frames: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let fact = Fact::DefinePythonStack { id: StackId(id), frames: &frames };
+            let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
+            definitions.learn(&Record { monotonic_ns: 1, thread_id: 1, native_stack, python_stack, fact });
+        };
+        define(1, &[3, 6, 4, 0]);
+        define(2, &[3, 6, 4, 0, 0, 0]);
+        assert_eq!(definitions.python_stack(StackId(1)), definitions.python_stack(StackId(2)));
+        assert_eq!(definitions.python_stack(StackId(2)).map(<[_]>::len), Some(2));
+        let is_cut = [1, 2, 3].map(|id| definitions.python_stack_is_cut(StackId(id)));
+        assert_eq!(is_cut, [false, true, false]);
+    }
 
     #[test]
     fn settings_are_used_if_recording_is_on_while_they_are_in_force() {

@@ -46,6 +46,11 @@ pub trait Names {
     /// Frames of a Python stack, innermost first.
     fn python_frames(&self, stack: StackId) -> Vec<Frame>;
 
+    /// Whether a Python stack goes on further out than was recorded.
+    fn python_stack_is_cut(&self, _stack: StackId) -> bool {
+        false
+    }
+
     /// Frames of a native stack, innermost first. The time is that of an event with this stack.
     fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame>;
 
@@ -131,6 +136,10 @@ impl Names for RecordingNames<'_> {
             Some(Frame { function, file, line: line.unwrap_or(code.first_line), origin })
         };
         frames.iter().filter_map(named).collect()
+    }
+
+    fn python_stack_is_cut(&self, stack: StackId) -> bool {
+        self.recording.definitions().python_stack_is_cut(stack)
     }
 
     fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame> {
@@ -252,6 +261,9 @@ pub struct SiteText {
     pub python: Vec<Frame>,
     /// Native frames, innermost first.
     pub native: Vec<Frame>,
+    /// Whether the Python stack goes on further out than was recorded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub outer_frames_missing: bool,
 }
 
 /// The innermost frame that is the user's own code: of the program, or else of an installed package that is
@@ -329,6 +341,7 @@ impl SiteText {
         timestamp_ns: u64,
         names: &dyn Names,
     ) -> Self {
+        let outer_frames_missing = names.python_stack_is_cut(python);
         let python = if python.is_some() { names.python_frames(python) } else { Vec::new() };
         let native = if native.is_some() { names.native_frames(native, timestamp_ns) } else { Vec::new() };
         let operator = if operator.is_some() { names.text(operator) } else { String::new() };
@@ -342,7 +355,7 @@ impl SiteText {
                 None => "no line of the program in the call stack".to_owned(),
             },
         };
-        Self { line, operator, kernel: String::new(), owner: String::new(), python, native }
+        Self { line, operator, kernel: String::new(), owner: String::new(), python, native, outer_frames_missing }
     }
 
     fn user_frame(&self) -> Option<&Frame> {

@@ -117,6 +117,14 @@ pub fn fit_middle(text: &str, width: usize) -> String {
 /// Frames shown of a stack.
 const LISTED_FRAMES: usize = 6;
 
+/// Most Python frames that a recording can have of a stack.
+const MOST_FRAMES: usize = 1000;
+
+/// How to record more frames than this many, if there is a way.
+fn deeper(frames: usize) -> String {
+    if frames < MOST_FRAMES { format!(": --call-stack=python:{MOST_FRAMES}") } else { String::new() }
+}
+
 /// Adds the frames that lead to a site under a title: the user's own, since those of frameworks say
 /// little and are many. Adds nothing, and says so, where one line has told everything.
 pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool {
@@ -128,7 +136,7 @@ pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool 
     }
     let telling: Vec<_> = python.into_iter().chain(native).collect();
     let all = site.python.len() + site.native.len();
-    if telling.len() < 2 {
+    if telling.is_empty() || (telling.len() < 2 && !site.outer_frames_missing) {
         return false;
     }
     text.push_str(&format!("{title}\n"));
@@ -141,6 +149,9 @@ pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool 
     } else if all > telling.len() {
         let folded = counted((all - telling.len()) as u64, "frame");
         text.push_str(&format!("    ({folded} of frameworks and the interpreter left out)\n"));
+    }
+    if site.outer_frames_missing {
+        text.push_str(&format!("    (frames outside of these were not recorded{})\n", deeper(site.python.len())));
     }
     true
 }
@@ -178,6 +189,28 @@ mod tests {
         assert_eq!(fit("/数据/训练.py:12", 9), "...py:12", "a character of two columns that does not fit is left out");
         assert_eq!(fit("\x1b[31mred", 12), "\u{fffd}[31mred", "names do not steer the terminal");
         assert_eq!(fit_middle("a very long name of a mark", 12), "a ver.. mark");
+    }
+
+    #[test]
+    fn a_stack_that_was_cut_while_recording_says_so_and_how_to_record_more() {
+        let frame = |origin| Frame { function: "call".into(), file: "module.py".into(), line: 7, origin };
+        let way = |site: &SiteText| {
+            let mut text = String::new();
+            (push_way(&mut text, "Way:", site), text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>())
+        };
+        let mut site = SiteText { python: vec![frame(Origin::Framework); 64], ..SiteText::default() };
+        assert_eq!(way(&site).1.last().map(String::as_str), Some("    (58 frames further out: --json)"));
+        site.outer_frames_missing = true;
+        let cut = "    (frames outside of these were not recorded: --call-stack=python:1000)";
+        assert_eq!(way(&site).1[6..], ["    (58 frames further out: --json)", cut]);
+        site.python = vec![frame(Origin::Program)];
+        assert_eq!(way(&site), (true, vec!["    module.py:7 call".to_owned(), cut.to_owned()]));
+        site.python = vec![frame(Origin::Program); MOST_FRAMES];
+        let last = "    (frames outside of these were not recorded)";
+        assert_eq!(way(&site).1.last().map(String::as_str), Some(last), "there is no deeper");
+        site.python = vec![frame(Origin::Program)];
+        site.outer_frames_missing = false;
+        assert!(!way(&site).0, "one line tells everything");
     }
 
     #[test]

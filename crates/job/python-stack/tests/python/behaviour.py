@@ -66,7 +66,7 @@ def with_functions():
 def pretending_frames_of(stack):
     """Like `probe.frames_of`, for a pretended version."""
     frames = []
-    for line in probe._text(probe.without_lock.probe_describe, ctypes.c_uint32(stack)).splitlines():
+    for line in probe.lines_of(stack)[0]:
         name, file, first_line, offset, _, table = line.split("\t")
         frames.append((name, file, int(first_line), int(offset), bytes.fromhex(table)))
     return frames

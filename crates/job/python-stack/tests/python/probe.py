@@ -66,11 +66,18 @@ def line_table_of(code):
     return code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
 
 
+def lines_of(stack):
+    """The definition of a captured stack: a line for each frame, and whether it says that there are more."""
+    lines = _text(without_lock.probe_describe, ctypes.c_uint32(stack)).splitlines()
+    is_cut = lines[-1:] == ["..."]
+    return lines[:-1] if is_cut else lines, is_cut
+
+
 def frames_of(stack):
     """Frames of a captured stack: (name, file, first line, instruction offset, line table)."""
     version = sys.version_info.major << 8 | sys.version_info.minor
     frames = []
-    for line in _text(without_lock.probe_describe, ctypes.c_uint32(stack)).splitlines():
+    for line in lines_of(stack)[0]:
         name, file, first_line, offset, found_version, table = line.split("\t")
         assert int(found_version, 16) == version, found_version
         frames.append((name, file, int(first_line), int(offset), bytes.fromhex(table)))
@@ -88,10 +95,10 @@ def check(depth=LARGEST_DEPTH, library=without_lock):
     frame = sys._getframe()
     stack, loss = captured & 0xFFFFFFFF, captured >> 32
     assert stack != 0, (captured, status())
-    frames = _described.get(stack)
-    compare_tables = frames is None
+    compare_tables = stack not in _described
     if compare_tables:
-        frames = _described[stack] = frames_of(stack)
+        _described[stack] = frames_of(stack), lines_of(stack)[1]
+    frames, is_cut = _described[stack]
     shown = 0
     for shown, found in enumerate(frames):
         name, file, first_line, offset, table = found
@@ -107,5 +114,6 @@ def check(depth=LARGEST_DEPTH, library=without_lock):
     assert shown + 1 == len(frames), (shown, len(frames))
     assert len(frames) <= depth
     assert loss == (LOSS_NONE if frame is None else LOSS_CUT), (loss, frame)
+    assert is_cut == (loss == LOSS_CUT), (is_cut, loss)
     checked += 1
     return stack
