@@ -51,6 +51,20 @@ def test_a_list_in_a_local_variable():
     assert "0" not in holders()
 
 
+def test_the_line_of_a_variable_is_where_it_grows_not_where_it_is_zero():
+    total, sure = 0.0, Leaf("sure")  # both are made
+    last = None
+    for number in range(3):
+        total = [total, Leaf(f"sum {number}")]  # a chain grows
+        if number == 2:
+            last = Leaf("last")  # the last one
+    where = re.compile(r"local '(\w+)' of \w+ \(\S+:(\d+)\)")
+    found = dict(way.groups() for way in map(where.match, holders().values()) if way)
+    found = {name: int(number) for name, number in found.items()}
+    assert found == {"total": line("a chain grows"), "last": line("the last one"), "sure": line("both are made")}
+    assert total and last and sure
+
+
 def test_an_argument_is_found_where_it_comes_from():
     def callee(argument):
         return holders()

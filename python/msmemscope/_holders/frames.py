@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import os
+import re
 import sys
 import threading
 from types import CodeType, FrameType
@@ -107,16 +108,37 @@ def running() -> list[FrameType]:
     return found
 
 
+#: What an instruction does to each of the variables it names: ``STORE_FAST_LOAD_FAST`` has two.
+_VARIABLES = re.compile("(LOAD|STORE)_(?:FAST|NAME|GLOBAL|DEREF)")
+#: Kinds of assignments, those that tell most about a value first: one that adds to the variable, any other, a constant.
+_ADDS, _SETS, _CONSTANT = range(3)
+
+
 def assigned_lines(code: CodeType) -> dict[str, int]:
-    """The line at which each variable of some code gets its first value."""
+    """The line of some code that says most about where each variable has its value from.
+
+    ``total = total + loss`` is what makes a total grow, and says more than ``total = 0.0``, which cannot be where an
+    object comes from. Among equals the first is taken: which one ran last is not known.
+    """
     starts = dict(dis.findlinestarts(code))
-    lines: dict[str, int] = {}
+    found: dict[str, tuple[int, int]] = {}
     line = code.co_firstlineno
+    loaded: set[str] = set()
+    before = ""
     for instruction in dis.get_instructions(code):
         line = starts.get(instruction.offset) or line
-        if instruction.opname.startswith("STORE_") and not instruction.opname.startswith("STORE_ATTR"):
-            names = instruction.argval if type(instruction.argval) is tuple else (instruction.argval,)
-            for name in names:
-                if type(name) is str:
-                    lines.setdefault(name, line)
-    return lines
+        name = instruction.opname
+        names = instruction.argval if type(instruction.argval) is tuple else (instruction.argval,)
+        for does, variable in zip(_VARIABLES.findall(name), names):
+            if does == "LOAD":
+                loaded.add(variable)
+            else:
+                is_constant = before in ("LOAD_CONST", "LOAD_SMALL_INT")
+                kind = _ADDS if variable in loaded else _CONSTANT if is_constant else _SETS
+                if variable not in found or kind < found[variable][0]:
+                    found[variable] = (kind, line)
+                loaded.clear()
+        if name.startswith(("POP_TOP", "POP_JUMP", "FOR_ITER")):
+            loaded.clear()
+        before = name
+    return {variable: where for variable, (_, where) in found.items()}

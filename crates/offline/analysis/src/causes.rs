@@ -12,8 +12,11 @@ use crate::installation::Origin;
 use crate::leaks::{LeakGroup, LeakReport};
 use crate::names::Frame;
 
-/// This many lines of the forward pass that grow together are a graph, not that many leaks.
+/// This many lines of the forward pass that grow together are a graph, not that many leaks, even if nobody saw who holds
+/// them.
 const LINES_OF_A_GRAPH: usize = 3;
+/// What the way to a tensor ends with that a graph has saved for its backward pass.
+const SAVED_BY_GRAPH: &str = " autograd graph";
 
 /// Parts of names that caches have.
 const CACHE_WORDS: [&str; 4] = ["cache", "past_key", "kv", "memo"];
@@ -51,7 +54,7 @@ pub fn cause(report: &LeakReport) -> Option<LeakCause> {
     let path = first.held_by.first().map_or(String::new(), |held| held.path.to_lowercase());
     let is_held_by_hook = path.contains(" hook on ");
     // Hooks on many modules keep results of many lines; what a graph has saved is kept by whoever keeps the graph.
-    if is_held_by_hook && !path.ends_with(" autograd graph") {
+    if is_held_by_hook && !path.ends_with(SAVED_BY_GRAPH) {
         return Some(LeakCause::Hook);
     }
     if let Some(graphs) = kept_graphs(report) {
@@ -62,9 +65,9 @@ pub fn cause(report: &LeakReport) -> Option<LeakCause> {
         let same = || report.leaks.iter().filter(|group| group.site.owner == first.site.owner);
         return Some(LeakCause::Driver {
             module,
-            bytes_per_step: same().map(|group| group.bytes_per_step).fold(0, u64::saturating_add),
-            bytes: same().map(|group| group.bytes).fold(0, u64::saturating_add),
-            blocks: same().map(|group| group.count).sum(),
+            bytes_per_step: sum(same(), |group| group.bytes_per_step),
+            bytes: sum(same(), |group| group.bytes),
+            blocks: sum(same(), |group| group.count),
         });
     }
     let is_held_as_state = first.held_by.first().is_some_and(|held| held.path.contains(".state > "));
@@ -106,24 +109,32 @@ pub struct KeptGraphs {
     pub held_by: Vec<HeldBy>,
 }
 
-/// The cause of most of what leaks, if many lines have one.
+/// The cause of most of what leaks, if it is in graphs: somebody saw that graphs hold it, or many lines grow together.
 pub fn kept_graphs(report: &LeakReport) -> Option<KeptGraphs> {
-    let first = report.leaks.iter().find(|group| is_of_forward(group))?;
+    let is_of_graph = |group: &&LeakGroup| is_of_forward(group) || is_saved_by_graph(group);
+    let first = report.leaks.iter().find(is_of_graph)?;
     let together: Vec<&LeakGroup> = report
         .leaks
         .iter()
-        .filter(|group| is_of_forward(group) && group.device == first.device && group.step_range == first.step_range)
+        .filter(|group| is_of_graph(group) && group.device == first.device && group.step_range == first.step_range)
         .collect();
-    let all_bytes: u64 = report.leaks.iter().map(|group| group.bytes).fold(0, u64::saturating_add);
-    let bytes: u64 = together.iter().map(|group| group.bytes).fold(0, u64::saturating_add);
-    (together.len() >= LINES_OF_A_GRAPH && bytes >= all_bytes / 2).then(|| KeptGraphs {
+    let all_bytes = sum(&report.leaks, |group| group.bytes);
+    let bytes = sum(together.iter().copied(), |group| group.bytes);
+    let saved = together.iter().copied().filter(|group| is_saved_by_graph(group));
+    let saved_bytes = sum(saved, |group| group.bytes);
+    let is_graph = together.len() >= LINES_OF_A_GRAPH || saved_bytes >= bytes.div_ceil(2);
+    (is_graph && bytes >= all_bytes / 2).then(|| KeptGraphs {
         sites: together.len() as u64,
-        bytes_per_step: together.iter().map(|group| group.bytes_per_step).fold(0, u64::saturating_add),
+        bytes_per_step: sum(together.iter().copied(), |group| group.bytes_per_step),
         bytes,
         step_range: first.step_range,
         calling_line: calling_line(first),
         held_by: merged(together.iter().flat_map(|group| &group.held_by)),
     })
+}
+
+fn sum<'a>(groups: impl IntoIterator<Item = &'a LeakGroup>, number: impl Fn(&LeakGroup) -> u64) -> u64 {
+    groups.into_iter().map(number).fold(0, u64::saturating_add)
 }
 
 /// The line that called the model: the innermost one of the program outside of what modules call forward.
@@ -132,7 +143,92 @@ fn calling_line(group: &LeakGroup) -> String {
     frames.filter(|frame| !is_of_module(frame)).map(Frame::describe).next().unwrap_or_else(|| group.site.line.clone())
 }
 
+/// Whether most of the blocks whose holder was seen were saved by a graph for its backward pass.
+fn is_saved_by_graph(group: &LeakGroup) -> bool {
+    group.held_by.first().is_some_and(|held| held.path.ends_with(SAVED_BY_GRAPH))
+}
+
 /// Whether blocks were made by a forward pass, for its backward pass.
 fn is_of_forward(group: &LeakGroup) -> bool {
     group.phase == Some("forward") || group.site.owner.split('@').any(|level| level == "activation")
+}
+
+#[cfg(test)]
+mod tests {
+    use msmemscope_event::{Device, Pool};
+
+    use super::*;
+    use crate::leaks::DriverVerdict;
+    use crate::names::SiteText;
+
+    /// Blocks of one line, held in one way or seen by nobody.
+    fn group(line: u32, phase: &'static str, path: &str) -> LeakGroup {
+        let function = if phase == "forward" { "Layer.forward" } else { "main" };
+        let file = "train.py".to_owned();
+        let frame = Frame { function: function.into(), file: file.clone(), line, origin: Origin::Program };
+        let caller = Frame { function: "main".into(), file, line: 30, origin: Origin::Program };
+        let held_by = (!path.is_empty()).then(|| HeldBy { path: path.into(), blocks: 1, bytes: 64 });
+        LeakGroup {
+            device: Device::Npu(0),
+            pool: Pool::PytorchCaching,
+            site: SiteText { line: frame.describe(), python: vec![frame, caller], ..SiteText::default() },
+            phase: Some(phase),
+            module: String::new(),
+            count: 4,
+            bytes: 64,
+            steps: 4,
+            step_range: (2, 5),
+            bytes_per_step: 16,
+            freed_at_the_end: 0,
+            held_by: held_by.into_iter().collect(),
+            blocks: Vec::new(),
+        }
+    }
+
+    fn cause_of(leaks: Vec<LeakGroup>) -> Option<LeakCause> {
+        cause(&LeakReport {
+            steps: 6,
+            few_steps: Vec::new(),
+            leaks,
+            possible_leaks: Vec::new(),
+            retained_once: Vec::new(),
+            after_finalize: Vec::new(),
+            driver: DriverVerdict::ByStep,
+            driver_bytes_of_pools: 0,
+            saw_memory: true,
+            saw_framework_pool: true,
+            is_snapshot: false,
+            growth: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn what_a_graph_was_seen_to_hold_is_a_kept_graph_however_few_its_lines() {
+        let held = "local 'total' of main (train.py:31) > autograd graph";
+        let Some(LeakCause::KeptGraphs(graphs)) = cause_of(vec![group(7, "forward", held), group(8, "forward", "")])
+        else {
+            panic!("a kept graph");
+        };
+        assert_eq!((graphs.sites, graphs.bytes, graphs.bytes_per_step, graphs.step_range), (2, 128, 32, (2, 5)));
+        assert_eq!((&graphs.calling_line[..], &graphs.held_by[0].path[..]), ("train.py:30 main", held));
+        let one_line = cause_of(vec![group(7, "other", held)]);
+        assert!(matches!(one_line, Some(LeakCause::KeptGraphs(_))), "functions have no modules: {one_line:?}");
+    }
+
+    #[test]
+    fn results_that_a_variable_holds_are_no_graph() {
+        let held = "local 'outputs' of main (train.py:31) > list of 4";
+        assert_eq!(cause_of(vec![group(7, "forward", held)]), None);
+        assert_eq!(cause_of(vec![group(7, "forward", held), group(8, "forward", "")]), None);
+        let three = (7..10).map(|line| group(line, "forward", "")).collect();
+        assert!(matches!(cause_of(three), Some(LeakCause::KeptGraphs(_))), "so many lines have nothing else in common");
+    }
+
+    #[test]
+    fn what_hooks_and_caches_hold_is_said_to_be_theirs() {
+        let hook = "local 'probe' of main (train.py:3) > Probe.outputs via forward hook on blocks.1";
+        assert_eq!(cause_of(vec![group(7, "forward", hook)]), Some(LeakCause::Hook));
+        let cache = "local 'kv_cache' of main (train.py:3) > list of 4";
+        assert_eq!(cause_of(vec![group(7, "other", cache)]), Some(LeakCause::Cache));
+    }
 }

@@ -103,15 +103,20 @@ fn what_shrinks_again_does_not_swell() {
 
 #[test]
 fn a_workspace_swells_whoever_asks_for_it() {
-    let text = said(&steps(|dump, step| {
-        let stack = format!("/me/train.py({step}): step\n");
-        dump.malloc_with("PTA_WORKSPACE", 0, 0x100_0000 * step, 8192 * step, "", &stack);
-        if step > 1 {
-            dump.free("PTA_WORKSPACE", 0x100_0000 * (step - 1));
-        }
-    }));
+    let workspace = |bytes_of_step: fn(u64) -> u64| {
+        said(&steps(|dump, step| {
+            let stack = format!("/me/train.py({step}): step\n");
+            dump.malloc_with("PTA_WORKSPACE", 0, 0x100_0000 * step, bytes_of_step(step), "", &stack);
+            if step > 1 {
+                dump.free("PTA_WORKSPACE", 0x100_0000 * (step - 1));
+            }
+        }))
+    };
+    let text = workspace(|step| 8192 * step);
     assert!(text.starts_with("Growth: the workspace of operators becomes larger with every step, 8.0 KiB"), "{text}");
     assert!(text.contains("/me/train.py:8 step") && text.contains("shapes that grow"), "{text}");
+    let (fixed, grown_once) = (workspace(|_| 8192), workspace(|step| if step < 4 { 8192 } else { 32_768 }));
+    assert!(fixed.starts_with("No leaks found") && grown_once.starts_with("No leaks found"), "{fixed}\n{grown_once}");
 }
 
 /// States for two weights, made by the steps of optimizers at these lines.
