@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use msmemscope_event::AutogradPhase;
 use serde::Serialize;
 
 use crate::names::{Frame, SiteText, telling_frames};
@@ -84,6 +85,18 @@ pub(crate) fn way(grouping: Grouping, site: &SiteText, module: &str, phase: &str
             if calls.is_empty() { or_unknown("", "no call stack recorded") } else { calls }
         }
     }
+}
+
+/// Levels of blocks that have no better owner than the pool, by the phase in which they were made.
+pub const MADE_IN: [(AutogradPhase, &str); 3] = [
+    (AutogradPhase::Forward, "made in forward passes"),
+    (AutogradPhase::Backward, "made in backward passes"),
+    (AutogradPhase::Optimizer, "made by optimizers"),
+];
+
+/// The level of blocks made in a phase, if it says anything.
+pub(crate) fn made_in(phase: AutogradPhase) -> Option<&'static str> {
+    MADE_IN.iter().find(|(known, _)| *known == phase).map(|(_, level)| *level)
 }
 
 /// Ways as a tree.

@@ -189,6 +189,9 @@ pub struct LeakReport {
     pub saw_memory: bool,
     /// Whether any of them was a framework's.
     pub saw_framework_pool: bool,
+    /// Whether all of it is a snapshot of another tool, in which there are no steps.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_snapshot: bool,
     /// Growth of every pool.
     pub growth: Vec<PoolGrowth>,
 }
@@ -266,6 +269,7 @@ struct GrowthState {
 pub struct Leaks {
     /// Whether the report is wanted too.
     is_asked: bool,
+    is_snapshot: bool,
     growth: SmallMap<(Device, Pool), GrowthState>,
     backing: Backing,
     /// Survivors freed since the latest step end, with the steps that had ended then.
@@ -447,6 +451,7 @@ impl Leaks {
             driver_bytes_of_pools,
             saw_memory,
             saw_framework_pool,
+            is_snapshot: self.is_snapshot,
             growth,
         }
     }
@@ -577,9 +582,9 @@ impl Question for Leaks {
     }
 
     /// The reason of an out-of-memory failure may be a leak.
-    fn start(questions: &Questions, _about: &About<'_>) -> Option<Self> {
-        let is_asked = questions.leaks;
-        (is_asked || questions.out_of_memory.is_some()).then(|| Self { is_asked, ..Self::default() })
+    fn start(questions: &Questions, about: &About<'_>) -> Option<Self> {
+        let (is_asked, is_snapshot) = (questions.leaks, about.is_snapshot);
+        (is_asked || questions.out_of_memory.is_some()).then(|| Self { is_asked, is_snapshot, ..Self::default() })
     }
 
     #[inline]

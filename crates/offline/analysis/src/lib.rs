@@ -61,6 +61,7 @@ mod backing;
 mod device_text;
 mod peak_window;
 mod pool_use;
+mod roles;
 mod small_map;
 
 pub use decompose::OwnerQuestion;

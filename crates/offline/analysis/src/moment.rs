@@ -14,11 +14,12 @@ use serde::Serialize;
 use crate::decompose::UNKNOWN_OWNER;
 use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
-use crate::grouping::{Grouping, UseNode, Ways, increase, tree_of, way};
+use crate::grouping::{Grouping, UseNode, Ways, increase, made_in, tree_of, way};
 use crate::holders::HeldBy;
 use crate::names::{Names, SiteText};
 use crate::owners::OwnerId;
 use crate::question::{About, End, Question, Questions, View};
+use crate::roles::Role;
 use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
 use crate::small_map::SmallMap;
 
@@ -71,13 +72,23 @@ struct Picture {
     births: u64,
     places: Places,
     /// Bytes and blocks by owner, which is known for good only when a block ends.
-    owners: FxHashMap<OwnerId, (u64, u64)>,
+    owners: FxHashMap<Belonging, (u64, u64)>,
+}
+
+/// Whom a block belongs to: its owner, and where that says no more than the pool how it is held and when it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Belonging {
+    owner: OwnerId,
+    path: Option<StringId>,
+    phase: Option<AutogradPhase>,
 }
 
 impl Picture {
-    fn count_owner(&mut self, block: &LiveBlock) {
+    fn count_owner(&mut self, block: &LiveBlock, situation: &Situation) {
         if block.birth <= self.births {
-            let (bytes, blocks) = self.owners.entry(block.owner).or_default();
+            let path = situation.holders().path_of(block.allocation_id);
+            let belonging = Belonging { owner: block.owner, path, phase: block.phase };
+            let (bytes, blocks) = self.owners.entry(belonging).or_default();
             *bytes = bytes.saturating_add(block.size_bytes);
             *blocks += 1;
         }
@@ -104,8 +115,9 @@ impl PoolState {
     }
 
     /// A block that was alive at some of the moments has its owner for good.
-    fn count_owner(&mut self, block: &LiveBlock) {
-        self.at_peak.iter_mut().chain(&mut self.others).for_each(|picture| picture.count_owner(block));
+    fn count_owner(&mut self, block: &LiveBlock, situation: &Situation) {
+        let pictures = self.at_peak.iter_mut().chain(&mut self.others);
+        pictures.for_each(|picture| picture.count_owner(block, situation));
     }
 
     fn keep_peak(&mut self) {
@@ -389,7 +401,7 @@ impl Moments {
             BlockChange::Ends(block, _) => {
                 state.ends(block);
                 if self.question.by == Grouping::Owner {
-                    state.count_owner(block);
+                    state.count_owner(block, situation);
                 }
             }
         }
@@ -436,7 +448,8 @@ impl Moments {
         self.pools.iter_mut().for_each(|(_, state)| state.keep_peak());
         if self.question.by == Grouping::Owner {
             for block in situation.live_blocks() {
-                self.pools.entry((block.properties.device, block.properties.pool)).count_owner(block);
+                let state = self.pools.entry((block.properties.device, block.properties.pool));
+                state.count_owner(block, situation);
             }
         }
         let words = Words { by: self.question.by, situation, names };
@@ -625,6 +638,23 @@ impl Words<'_> {
         (lines, others.len() as u64, others.iter().map(|line| line.bytes).sum())
     }
 
+    /// The owner of blocks, level by level. An owner that says no more than the pool is told apart as far as it is known
+    /// how the blocks are held, and else by when they were made.
+    fn levels_of_owner(&self, belonging: &Belonging) -> Vec<String> {
+        let text = self.situation.owner_text(belonging.owner, self.names);
+        let text = text.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
+        let mut levels: Vec<String> = text.split('@').map(str::to_owned).collect();
+        if levels.len() == 1 && text == Pool::PytorchCaching.event_type() {
+            let role = belonging.path.map(|path| Role::of_path(&self.names.text(path), belonging.phase));
+            match (role.and_then(Role::word), belonging.phase.and_then(made_in)) {
+                (Some(word), _) => levels.extend(["model".to_owned(), word.to_owned()]),
+                (None, Some(made_in)) => levels.push(made_in.to_owned()),
+                (None, None) => {}
+            }
+        }
+        levels
+    }
+
     fn tree_word(&self) -> Option<&'static str> {
         (self.by != Grouping::Line).then(|| self.by.word())
     }
@@ -639,10 +669,8 @@ impl Words<'_> {
         match self.by {
             Grouping::Line => return None,
             Grouping::Owner => {
-                for (owner, (bytes, blocks)) in &picture.owners {
-                    let text = self.situation.owner_text(*owner, self.names);
-                    let text = text.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
-                    add(text.split('@').map(str::to_owned).collect(), *bytes, *blocks);
+                for (belonging, (bytes, blocks)) in &picture.owners {
+                    add(self.levels_of_owner(belonging), *bytes, *blocks);
                 }
             }
             by => {

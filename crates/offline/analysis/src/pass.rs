@@ -81,7 +81,8 @@ pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn 
         Recording::Trace { trace, .. } => trace.completeness().is_complete(),
         Recording::Process(_) => false,
     };
-    let about = About { directory: recording.directory(), knows_all_refusals };
+    let (directory, is_snapshot) = (recording.directory(), recording.is_snapshot());
+    let about = About { directory, knows_all_refusals, is_snapshot };
     let mut pass = Pass::new(questions, &about, Situation::of(recording), &names, settings.step_source);
     let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
     let unseen_pools = unseen_pools(recording, &summary);

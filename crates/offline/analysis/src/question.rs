@@ -39,6 +39,8 @@ pub struct About<'a> {
     pub directory: Option<&'a Path>,
     /// Whether every allocation that the driver refused is in it.
     pub knows_all_refusals: bool,
+    /// Whether it is a snapshot of another tool, which knows no steps.
+    pub is_snapshot: bool,
 }
 
 /// What a question may look at while events come.

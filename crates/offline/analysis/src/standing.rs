@@ -10,7 +10,7 @@
 //! little more than a short one.
 
 use msmemscope_config::AnalysisSet;
-use msmemscope_event::{AutogradPhase, Device, Pool, StackId, StringId};
+use msmemscope_event::{AutogradPhase, Device, Pool, StackId};
 use msmemscope_timeline::TimelineEvent;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
@@ -19,9 +19,9 @@ use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
 use crate::holders::{HeldBy, merged};
 use crate::names::{Names, Site, SiteText};
-use crate::owners::OwnerId;
 use crate::pieces::{PieceFollower, Pieces};
 use crate::question::{About, End, Question, Questions, View};
+use crate::roles::{Role, Roles};
 use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
 use crate::small_map::SmallMap;
 
@@ -108,15 +108,6 @@ pub struct StandingReport {
     pub pieces: Option<Pieces>,
 }
 
-/// What an owner says about its blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Weight,
-    Gradient,
-    State,
-    Other,
-}
-
 /// One look at a place.
 #[derive(Clone, Copy, Debug)]
 struct Look {
@@ -164,8 +155,7 @@ type PlaceKey = (Device, Pool, Option<Site>);
 pub struct Standing {
     places: FxHashMap<PlaceKey, Vec<Look>>,
     devices: SmallMap<Device, DeviceState>,
-    roles: FxHashMap<OwnerId, Role>,
-    roles_by_path: FxHashMap<StringId, Role>,
+    roles: Roles,
     pieces: PieceFollower,
 }
 
@@ -203,7 +193,7 @@ impl Standing {
         let mut gradients = Vec::new();
         for block in situation.live_blocks().filter(|block| block.properties.device == device) {
             let is_made_by_backward = block.phase == Some(AutogradPhase::Backward);
-            if is_made_by_backward && self.role(block, situation, names) == Role::Gradient {
+            if is_made_by_backward && self.roles.of(block, situation, names) == Role::Gradient {
                 gradients.push((block.allocation_id, block.size_bytes));
             }
         }
@@ -212,27 +202,6 @@ impl Standing {
         state.frees_gradients |= gradients.is_empty() && state.gradient_looks > 0;
         state.gradient_looks += u64::from(!gradients.is_empty());
         state.gradients = gradients;
-    }
-
-    /// What a block is for: its owner says so, or else the way in which it is held.
-    fn role(&mut self, block: &LiveBlock, situation: &Situation, names: &dyn Names) -> Role {
-        let stated = *self.roles.entry(block.owner).or_insert_with(|| {
-            let text = situation.owner_text(block.owner, names).unwrap_or_default();
-            let has = |word: &str| text.split('@').any(|part| part == word);
-            match () {
-                () if has("optimizer_state") => Role::State,
-                () if has("gradient") => Role::Gradient,
-                () if has("weight") => Role::Weight,
-                () => Role::Other,
-            }
-        });
-        let path = situation.holders().path_of(block.allocation_id).filter(|_| stated == Role::Other);
-        let held = path.map(|path| *self.roles_by_path.entry(path).or_insert_with(|| role_of_path(&names.text(path))));
-        match held {
-            // Any object may have something called state; an optimizer's was made by the optimizer.
-            Some(Role::State) if block.phase != Some(AutogradPhase::Optimizer) => Role::Other,
-            held => held.unwrap_or(stated),
-        }
     }
 
     /// A step began or ended.
@@ -273,7 +242,7 @@ impl Standing {
             if block.birth > look.example.birth {
                 look.example = *block;
             }
-            match self.role(block, situation, names) {
+            match self.roles.of(block, situation, names) {
                 Role::Weight => weights += 1,
                 Role::State => {
                     let burst = bursts.entry((block.python_stack, block.device_step)).or_insert_with(|| Burst {
@@ -323,17 +292,6 @@ impl Standing {
         });
         let pieces = self.pieces.finish(situation, names);
         StandingReport { swelling, doubled_states, kept_gradients, pieces }
-    }
-}
-
-/// What a block is for, by the way in which variables hold it.
-fn role_of_path(path: &str) -> Role {
-    let mut parts = path.split(" > ");
-    match path.rsplit(" > ").next() {
-        Some("gradient") => Role::Gradient,
-        Some(last) if last.starts_with("parameters of ") => Role::Weight,
-        _ if parts.any(|part| part.ends_with(".state")) => Role::State,
-        _ => Role::Other,
     }
 }
 

@@ -134,6 +134,14 @@ impl FactSource for Recording {
 }
 
 impl Recording {
+    /// Whether it is what another tool saw at one moment.
+    pub fn is_snapshot(&self) -> bool {
+        match self {
+            Recording::Trace { .. } => false,
+            Recording::Process(process) => process.is_snapshot(),
+        }
+    }
+
     /// The directory of the process, with everything it left; only recordings of our own have one.
     pub fn directory(&self) -> Option<&Path> {
         match self {

@@ -120,6 +120,7 @@ impl Strings {
 #[derive(Debug)]
 pub(crate) struct ProcessBuilder {
     process_id: u32,
+    is_snapshot: bool,
     facts: Facts,
     devices: Vec<Device>,
 }
@@ -128,7 +129,12 @@ impl ProcessBuilder {
     pub(crate) fn new(process_id: u32) -> Self {
         let facts =
             Facts { records: Vec::new(), accesses: Vec::new(), snapshots: Vec::new(), strings: Strings::default() };
-        Self { process_id, facts, devices: Vec::new() }
+        Self { process_id, is_snapshot: false, facts, devices: Vec::new() }
+    }
+
+    /// Of what another tool saw at one moment, of a process that it does not name.
+    pub(crate) fn of_snapshot() -> Self {
+        Self { is_snapshot: true, ..Self::new(0) }
     }
 
     /// Takes in a row. Returns false if it says nothing new.
@@ -287,6 +293,7 @@ impl ProcessBuilder {
         let process = ImportedProcess {
             path,
             process_id: self.process_id,
+            is_snapshot: self.is_snapshot,
             facts: Arc::new(self.facts),
             definitions,
             devices: self.devices,
@@ -516,6 +523,7 @@ fn parse_python_frame(text: &[u8]) -> FrameText<'_> {
 pub struct ImportedProcess {
     path: PathBuf,
     process_id: u32,
+    is_snapshot: bool,
     facts: Arc<Facts>,
     definitions: Definitions,
     devices: Vec<Device>,
@@ -524,6 +532,11 @@ pub struct ImportedProcess {
 }
 
 impl ImportedProcess {
+    /// Whether it is what another tool saw at one moment.
+    pub(crate) fn is_snapshot(&self) -> bool {
+        self.is_snapshot
+    }
+
     /// The file that it comes from; of several, the first.
     pub fn path(&self) -> &Path {
         &self.path

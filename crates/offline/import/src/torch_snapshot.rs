@@ -34,8 +34,13 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
         return Err("it is a pickle, but no memory snapshot: it has no list of segments".to_owned());
     };
     let room = Room::of(file);
-    let mut snapshot =
-        Snapshot { pickle: &pickle, builder: ProcessBuilder::new(0), stacks: FxHashMap::default(), rows: 0, room };
+    let mut snapshot = Snapshot {
+        pickle: &pickle,
+        builder: ProcessBuilder::of_snapshot(),
+        stacks: FxHashMap::default(),
+        rows: 0,
+        room,
+    };
     let mut states: FxHashMap<u16, State> = FxHashMap::default();
     for &segment in pickle.elements(segments) {
         snapshot.room.take_entry(&pickle, segment)?;

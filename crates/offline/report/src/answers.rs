@@ -66,10 +66,10 @@ fn only_peak(report: &MomentReport) -> bool {
     report.grown.is_none() && report.pools.iter().all(|moment| moment.moment == "peak" && moment.by.is_none())
 }
 
-/// The leaks and fluctuations in the words of earlier versions.
-pub fn render_classic(answers: &Answers) -> String {
-    let leaks = answers.leaks.as_ref().map(|report| crate::leaks(report, &answers.unseen_pools, Style::Classic));
-    let fluctuation = answers.fluctuation.as_ref().map(|pools| crate::fluctuation(pools, Style::Classic));
+/// The leaks and fluctuations in the words of earlier versions: those of their documents, or those of their logs.
+pub fn render_older(answers: &Answers, style: Style) -> String {
+    let leaks = answers.leaks.as_ref().map(|report| crate::leaks(report, &answers.unseen_pools, style));
+    let fluctuation = answers.fluctuation.as_ref().map(|pools| crate::fluctuation(pools, style));
     [leaks, fluctuation].into_iter().flatten().collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 

@@ -19,8 +19,10 @@ pub enum Style {
     /// With call sites, growth and what to do.
     #[default]
     Full,
-    /// Only the lines that earlier versions printed, in their words.
+    /// Only the lines that earlier versions printed, in the words of their documents.
     Classic,
+    /// The same with the names that pools had in the programs themselves, for logs.
+    Log,
 }
 
 /// What a pool is called in leak reports.
@@ -38,8 +40,6 @@ fn pool_name_in_reports(pool: Pool, style: Style) -> &'static str {
     }
 }
 
-/// Blocks listed one by one per device.
-const LISTED_BLOCKS: usize = 20;
 /// Call sites listed per table.
 const LISTED_SITES: usize = 5;
 /// Steps shown at the start and at the end of a growth table.
@@ -58,7 +58,7 @@ pub fn leaks(report: &LeakReport, unseen: &[UnseenPool], style: Style) -> String
     let mut devices: Vec<Device> = report.suspects().map(|group| group.device).collect();
     devices.sort_unstable();
     devices.dedup();
-    if style == Style::Classic {
+    if style != Style::Full {
         for device in &devices {
             push_device(&mut text, report, *device, style);
         }
@@ -97,6 +97,11 @@ pub(crate) fn nothing_found(report: &LeakReport, unseen: &[UnseenPool]) -> Strin
     };
     let steps = counted(report.steps, "step");
     match (report.steps, report.driver) {
+        (0, _) if report.is_snapshot => {
+            "A snapshot shows one moment, so it is not known what leaks and what is still needed; a recording of several \
+             steps tells (msmemscope -- python <script>)."
+                .to_owned()
+        }
         (0, DriverVerdict::NotKnown) => {
             format!("No steps were seen, so it is not known what leaks and what is still needed{but}; {MARK_STEPS}.")
         }
@@ -121,14 +126,14 @@ pub(crate) fn nothing_found(report: &LeakReport, unseen: &[UnseenPool]) -> Strin
     }
 }
 
-/// The part with one line per block.
+/// The part with one line per block: scripts may count them, so that all that are known are there.
 fn push_device(text: &mut String, report: &LeakReport, device: Device, style: Style) {
     let groups = || report.suspects().filter(|group| group.device == device);
     let mut blocks: Vec<(&LeakGroup, &LeakedBlock)> =
         groups().flat_map(|group| group.blocks.iter().map(move |block| (group, block))).collect();
     blocks.sort_by_key(|(_, block)| (block.step, block.allocation_id));
     text.push_str(&format!("====== ERROR: Detected memory leaks on device {device} ======\n"));
-    for (group, block) in blocks.iter().take(LISTED_BLOCKS) {
+    for (group, block) in &blocks {
         text.push_str(&format!(
             "Direct {} leak of {:.6} Mb(s) at 0x{:x} in kernel_{} at step {}.\n",
             pool_name_in_reports(group.pool, style),
@@ -139,8 +144,8 @@ fn push_device(text: &mut String, report: &LeakReport, device: Device, style: St
         ));
     }
     let count: u64 = groups().map(|group| group.count).sum();
-    if count > LISTED_BLOCKS as u64 {
-        text.push_str(&format!("... and {} more.\n", count - LISTED_BLOCKS as u64));
+    if count > blocks.len() as u64 {
+        text.push_str(&format!("... and {} more.\n", count - blocks.len() as u64));
     }
     let total: u64 = groups().map(|group| group.bytes).fold(0, u64::saturating_add);
     text.push_str(&format!(

@@ -1,6 +1,6 @@
 //! What holds memory at the peak or at another moment, and what grew between two, by line of code or as a tree.
 
-use msmemscope_analysis::grouping::{Grouping, UseNode};
+use msmemscope_analysis::grouping::{Grouping, MADE_IN, UseNode};
 use msmemscope_analysis::moment::{LinePart, LineUse, MomentReport, PoolIncrease, PoolMoment};
 use msmemscope_event::{Device, Pool};
 
@@ -45,8 +45,9 @@ fn pool_moment(moment: &PoolMoment) -> String {
     match moment.by {
         Some(by) => {
             push_tree(&mut text, tree_style(by, moment.used_bytes), &moment.tree);
-            if by == Grouping::Owner.word() && moment.pool == Pool::PytorchCaching && !names_weights(&moment.tree) {
-                push_wrapped(&mut text, WITHOUT_WEIGHTS, "  ");
+            let is_of_owners = by == Grouping::Owner.word() && moment.pool == Pool::PytorchCaching;
+            if let Some(note) = owner_note(&moment.tree).filter(|_| is_of_owners) {
+                push_wrapped(&mut text, note, "  ");
             }
         }
         None => {
@@ -58,12 +59,23 @@ fn pool_moment(moment: &PoolMoment) -> String {
     text
 }
 
-/// Why most of PyTorch's memory has no owner.
-const WITHOUT_WEIGHTS: &str =
-    "Weights, gradients and optimizer states are told apart in jobs recorded with --analysis=decompose.";
+/// Why some or all of PyTorch's memory has no owner of its own; nothing where it has.
+fn owner_note(tree: &[UseNode]) -> Option<&'static str> {
+    let has = |wanted: &dyn Fn(&str) -> bool| has_level(tree, wanted);
+    match () {
+        () if has(&|name| MADE_IN.iter().any(|(_, level)| *level == name)) => Some(
+            "Told by who was seen to hold the blocks, and else by when they were made; of every block it is known in \
+                 jobs recorded with --analysis=decompose.",
+        ),
+        () if !has(&|name| name == "weight") => {
+            Some("Weights, gradients and optimizer states are told apart in jobs recorded with --analysis=decompose.")
+        }
+        () => None,
+    }
+}
 
-fn names_weights(tree: &[UseNode]) -> bool {
-    tree.iter().any(|node| node.name == "weight" || names_weights(&node.children))
+fn has_level(tree: &[UseNode], wanted: &dyn Fn(&str) -> bool) -> bool {
+    tree.iter().any(|node| wanted(&node.name) || has_level(&node.children, wanted))
 }
 
 /// What grew between two moments, pool by pool.
@@ -133,8 +145,9 @@ pub(crate) fn line_table(lines: &[LineUse], whole_bytes: u64) -> Table {
     let has_operators = lines.iter().any(|line| !line.operators.is_empty());
     let has_modules = lines.iter().any(|line| !line.modules.is_empty());
     let has_phases = lines.iter().any(|line| !line.phases.is_empty());
-    columns.extend(has_operators.then_some(("operator", Align::Minor)));
+    // Where there is no room for both the module says more: what runs in it can be seen at the line.
     columns.extend(has_modules.then_some(("module", Align::Minor)));
+    columns.extend(has_operators.then_some(("operator", Align::Minor)));
     columns.extend(has_phases.then_some(("phase", Align::Left)));
     let mut table = Table::new(&columns);
     for line in lines {
@@ -144,24 +157,23 @@ pub(crate) fn line_table(lines: &[LineUse], whole_bytes: u64) -> Table {
             line.blocks.to_string(),
             near(&line.site.line).to_owned(),
         ];
-        if has_operators {
-            cells.push(several(&line.operators.iter().map(|name| short_operator(name)).collect::<Vec<_>>()));
-        }
         if has_modules {
             cells.push(several(&line.modules.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        if has_operators {
+            cells.push(several(&line.operators.iter().map(|name| short_operator(name)).collect::<Vec<_>>()));
         }
         if has_phases {
             cells.push(several(&line.phases));
         }
         table.row(cells);
         for part in telling_parts(line, whole_bytes) {
-            let place = if part.module.is_empty() { "" } else { "in " };
-            let place = format!("  {place}{}", part.module);
-            let mut cells = vec![bytes(part.bytes), percent(part.bytes, whole_bytes), part.blocks.to_string(), place];
-            cells.extend(has_operators.then(|| short_operator(&part.operator).to_owned()));
-            cells.extend(has_modules.then(String::new));
-            cells.extend(has_phases.then(String::new));
-            table.row(cells);
+            table.row([
+                bytes(part.bytes),
+                percent(part.bytes, whole_bytes),
+                part.blocks.to_string(),
+                format!("  {}", part_words(part)),
+            ]);
         }
     }
     table
@@ -178,6 +190,15 @@ fn telling_parts(line: &LineUse, whole_bytes: u64) -> &[LinePart] {
     match holds_much && line.parts.len() > 1 {
         true => &line.parts[..line.parts.len().min(LISTED_PARTS)],
         false => &[],
+    }
+}
+
+/// What tells a part of a line from the others, whatever there is room for beside it.
+fn part_words(part: &LinePart) -> String {
+    match (short_operator(&part.operator), part.module.as_str()) {
+        (operator, "") => operator.to_owned(),
+        ("", module) => format!("in {module}"),
+        (operator, module) => format!("{operator} in {module}"),
     }
 }
 

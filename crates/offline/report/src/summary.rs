@@ -46,8 +46,10 @@ pub struct ProcessReport {
     pub notes: Vec<String>,
     /// What the analyses found, as text.
     pub findings: String,
-    /// The leaks in the words of earlier versions.
+    /// The leaks in the words of earlier versions' documents.
     pub classic_findings: String,
+    /// The same in the words of their logs.
+    pub log_findings: String,
     /// Whether that is something to worry about: a leak, or memory that ran out.
     pub has_alarm: bool,
     /// Whether it is that, or an answer that the user asked for.

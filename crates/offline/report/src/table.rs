@@ -25,6 +25,15 @@ const GAP: usize = 2;
 const LEAST_WIDTH: usize = 8;
 /// Room for a file name with its line and function.
 const READABLE_WIDTH: usize = 28;
+/// Room for the end of a module's path.
+const READABLE_MINOR_WIDTH: usize = 16;
+/// What gives way in which order, and down to how many columns.
+const GIVING_WAY: [(Align, usize); 4] = [
+    (Align::Minor, READABLE_MINOR_WIDTH),
+    (Align::Left, READABLE_WIDTH),
+    (Align::Minor, LEAST_WIDTH),
+    (Align::Left, LEAST_WIDTH),
+];
 
 impl Table {
     /// A table with these columns.
@@ -93,12 +102,13 @@ impl Table {
         let gaps = INDENT + GAP * widths.len().saturating_sub(1);
         while widths.iter().sum::<usize>() + gaps > width() {
             let excess = widths.iter().sum::<usize>() + gaps - width();
-            let widest = |align: Align| {
-                let columns = (0..widths.len()).filter(|&index| self.columns[index].1 == align);
-                columns.filter(|&index| widths[index] > LEAST_WIDTH).max_by_key(|&index| widths[index])
+            let widest = |(align, least): (Align, usize)| {
+                let columns =
+                    (0..widths.len()).filter(|&index| self.columns[index].1 == align && widths[index] > least);
+                columns.max_by_key(|&index| widths[index]).map(|index| (index, least))
             };
-            let Some(index) = widest(Align::Minor).or_else(|| widest(Align::Left)) else { break };
-            widths[index] = widths[index].saturating_sub(excess).max(LEAST_WIDTH);
+            let Some((index, least)) = GIVING_WAY.into_iter().find_map(widest) else { break };
+            widths[index] = widths[index].saturating_sub(excess).max(least);
         }
         widths
     }
@@ -132,16 +142,16 @@ mod tests {
         let mut table = Table::new(&[
             ("bytes", Align::Right),
             ("allocated at", Align::Left),
-            ("operator", Align::Minor),
             ("module", Align::Minor),
+            ("operator", Align::Minor),
             ("phase", Align::Left),
         ]);
         let line = "examples/gpt.py:26 Attention.forward";
-        let texts = ["12.3 MiB, and more of it", line, "addmm +3", "blocks.3.attention", "optimizer"];
+        let texts = ["12.3 MiB, and more of it", line, "blocks.3.attention", "addmm +3", "optimizer"];
         table.row(texts.map(str::to_owned));
         let text = table.render();
-        assert!(text.contains("gpt.py:26 Attention.forward") && text.contains("addmm +3"), "{text}");
-        assert!(!text.contains("module") && !text.contains("attention"), "{text}");
+        assert!(text.contains("gpt.py:26 Attention.forward") && text.contains("attention"), "{text}");
+        assert!(!text.contains("operator") && !text.contains("addmm"), "{text}");
         assert!(text.lines().all(|line| columns(line) <= WIDTH), "{text}");
     }
 

@@ -104,7 +104,8 @@ pub fn finish_recording(
     let answers = shown.map(|shown| without_summary(answers, &shown));
     let style = text_style(settings.report);
     let findings = answers.as_ref().map_or(String::new(), |answers| answers::render(answers, false, style));
-    let classic_findings = answers.as_ref().map_or(String::new(), answers::render_classic);
+    let older = |style| answers.as_ref().map_or(String::new(), |answers| answers::render_older(answers, style));
+    let (classic_findings, log_findings) = (older(Style::Classic), older(Style::Log));
     let has_alarm = answers.as_ref().is_some_and(answers::has_alarm);
     let answers_questions = answers.as_ref().is_some_and(|answers| {
         has_alarm || answers.owners.is_some() || answers.inefficient.is_some() || answers.watch.is_some()
@@ -132,6 +133,7 @@ pub fn finish_recording(
         notes,
         findings,
         classic_findings,
+        log_findings,
         has_alarm,
         answers_questions,
     };

@@ -99,7 +99,7 @@ fn remarks(process: &ProcessReport) -> Vec<RecorderMessage> {
     }
     // Scripts of users look for these lines, whatever the report looks like.
     let severity = if process.has_alarm { Severity::Warning } else { Severity::Information };
-    for text in process.classic_findings.lines().filter(|text| !text.trim().is_empty()) {
+    for text in process.log_findings.lines().filter(|text| !text.trim().is_empty()) {
         lines.push(line(severity, text.to_owned()));
     }
     for text in missing(&process.completeness, summary) {

@@ -32,10 +32,30 @@ fn a_run_ends_with_its_leaks() {
     let findings = text.lines().skip_while(|line| *line != LEAK_LINE).take_while(|line| !line.starts_with("Results"));
     assert!(findings.into_iter().all(|line| line.chars().count() <= 80), "{text}");
     assert!(!text.contains("Direct "), "the lines of earlier versions are not for the first screen: {text}");
+    let log = log_of(&bench);
+    assert!(log.contains("====== SUMMARY: 5 Mb(s) leaked in 5 allocation(s) ======"), "they are in the log: {log}");
+}
+
+fn log_of(bench: &Bench) -> String {
     let logs = bench.recording().0.join("msmemscope_logs");
     let log = std::fs::read_dir(logs).expect("logs").flatten().next().expect("a log");
-    let log = std::fs::read_to_string(log.path()).expect("a text");
-    assert!(log.contains("====== SUMMARY: 5 Mb(s) leaked in 5 allocation(s) ======"), "they are in the log: {log}");
+    std::fs::read_to_string(log.path()).expect("a text")
+}
+
+#[test]
+fn scripts_find_every_leaked_block_in_the_words_of_the_documents_and_in_those_of_the_logs() {
+    let bench = Bench::new();
+    let script = format!("init device:0 {}fini", "step pool:4096 endstep ".repeat(40));
+    let text = stderr(&bench.record(&["--report=classic"], &script));
+    let of_figure = "Direct Pytorch memory pool leak of 0.003906 Mb(s) at 0x";
+    assert_eq!(text.matches(of_figure).count(), 38, "all but those of the first and the last step: {text}");
+    assert!(!text.contains("more."), "{text}");
+    let (log, report) = (log_of(&bench), bench.recording().0.join("report.txt"));
+    let of_program = "Direct Pytorch Caching memory pool leak of 0.003906 Mb(s) at 0x";
+    assert_eq!((log.matches(of_program).count(), log.matches(of_figure).count()), (38, 0), "{log}");
+    assert!(log.contains("======= Pytorch Caching memory pool Gap Analysis of Device 0 ======="), "{log}");
+    let report = std::fs::read_to_string(report).expect("a report");
+    assert_eq!(report.matches(of_figure).count(), 38, "each once: {report}");
 }
 
 #[test]
@@ -539,12 +559,12 @@ fn one_leak_of_all_ranks_is_shown_once() {
     };
     let analyze = |output: &str| stdout(&run(bench.msmemscope(["analyze", "--analysis=leaks", output])));
     let said = record("few", "0 1", "2");
-    assert_eq!(said.matches("The same leaks on all 2 ranks; in detail of rank 0:").count(), 1, "{said}");
+    assert_eq!(said.matches("The same leaks on both ranks; in detail of rank 0:").count(), 1, "{said}");
     assert_eq!(said.matches("Leak: ").count(), 1, "{said}");
     assert!(said.contains("\nRank 1 (process "), "{said}");
     let text = analyze("few");
     assert_eq!(text.matches("Leak: ").count(), 1, "{text}");
-    assert!(text.contains("The same leaks on all 2 ranks; in detail of rank 0:\n"), "{text}");
+    assert!(text.contains("The same leaks on both ranks; in detail of rank 0:\n"), "{text}");
     assert!(text.contains(": the same leaks as rank 0; analyze its directory alone for the rest\n"), "{text}");
     let check = stdout(&run(bench.msmemscope(["check", "--no-leaks", "few"])));
     assert!(check.contains(" leaked by rank 0, rank 1, limit 0 B"), "{check}");

@@ -1,7 +1,9 @@
 //! Who holds blocks, in reports about leaks, moments and failures.
 
 use msmemscope_analysis::Questions;
+use msmemscope_analysis::grouping::Grouping;
 use msmemscope_analysis::holders::HeldBy;
+use msmemscope_analysis::moment::MomentQuestion;
 use msmemscope_event::{BlockProperties, Device, Fact, Pool, StringId};
 use msmemscope_report as text;
 
@@ -115,4 +117,25 @@ fn holders_seen_right_after_a_failure_belong_to_it() {
     assert_eq!(failure.recent[0].held_by.as_deref(), Some("local 'batches' of grow > list of 8"));
     let segment = failure.largest.iter().find(|block| block.pool == Pool::Hal).unwrap();
     assert_eq!(segment.held_by, None, "only tensors are held by variables");
+}
+
+#[test]
+fn who_holds_blocks_tells_owners_where_the_job_recorded_none() {
+    let mut trace = Traced::new();
+    let model = "local 'model' of main (train.py:3) > parameters of GPT";
+    let [weight, gradient] = [model.to_owned(), format!("{model} > gradient")].map(|path| trace.string(&path));
+    for (number, path) in [Some(weight), Some(weight), Some(gradient), None].into_iter().enumerate() {
+        let address = 0x1000 * (number as u64 + 1);
+        allocate(&mut trace, address);
+        if let Some(path) = path {
+            trace.record(Fact::Holder { address, path });
+        }
+    }
+    let moments = MomentQuestion { by: Grouping::Owner, ..MomentQuestion::at_peak() };
+    let report = trace.ask(&Questions { moments, ..Questions::default() }).moments.expect("asked");
+    let said = text::moments(&report);
+    let pool = &report.pools[0].tree[0];
+    assert_eq!((&pool.name[..], pool.blocks), ("PTA", 4), "{said}");
+    let parts = pool.children[0].children.iter().map(|part| (&part.name[..], part.blocks)).collect::<Vec<_>>();
+    assert_eq!((&pool.children[0].name[..], parts), ("model", vec![("weight", 2), ("gradient", 1)]), "{said}");
 }

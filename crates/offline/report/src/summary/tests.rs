@@ -53,6 +53,7 @@ fn report(process_id: u32, command: &str, pools: Vec<PoolSummary>, records: u64)
         notes,
         findings,
         classic_findings: String::new(),
+        log_findings: String::new(),
         has_alarm: false,
         answers_questions: false,
     }
