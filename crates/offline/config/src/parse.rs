@@ -268,7 +268,9 @@ impl Parser {
         let names =
             self.own_flags().iter().map(|flag| flag.name).chain(main.flat_map(|spec| spec.names.iter().copied()));
         UsageError::UnknownOption {
-            suggestion: analysis_word(word).or_else(|| nearest(word, names).map(|name| format!("--{name}"))),
+            suggestion: analysis_word(word)
+                .or_else(|| report_format(word).filter(|_| !self.is_run()))
+                .or_else(|| nearest(word, names).map(|name| format!("--{name}"))),
             program: self.is_run().then(|| self.operands.first().map(|name| printable(name))).flatten(),
             option: typed,
         }
@@ -432,4 +434,9 @@ fn check_count(variant: Variant, command: &'static CommandSpec, given: usize) ->
 /// An analysis that was written as if it were an option.
 fn analysis_word(word: &str) -> Option<String> {
     ["leaks", "decompose", "inefficient", "oom"].contains(&word).then(|| format!("--analysis={word}"))
+}
+
+/// The command that is meant by the format of a report.
+fn report_format(word: &str) -> Option<String> {
+    ["html", "markdown"].contains(&word).then(|| format!("report --format={word}"))
 }

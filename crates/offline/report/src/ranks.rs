@@ -42,6 +42,7 @@ pub fn shared_by(processes: &[(Place, &[String])], speakers: &[usize], speaker: 
     let world_size = members.first().and_then(|place| place.world_size);
     let which = match ranks.len() {
         0 | 1 => return None,
+        2 if world_size == Some(2) => "both ranks".to_owned(),
         count if world_size.is_some_and(|size| size as usize == count) => format!("all {count} ranks"),
         _ => format!("ranks {}", number_ranges(&ranks)),
     };
@@ -72,5 +73,8 @@ mod tests {
         let all: Vec<(Place, &[String])> = (0..4).map(|number| (rank(number), &same[..])).collect();
         let said = shared_by(&all, &speakers(&all), 0);
         assert_eq!(said.as_deref(), Some("The same leaks on all 4 ranks; in detail of rank 0:"));
+        let pair = [0, 1].map(|number| (Place { world_size: Some(2), ..rank(number) }, &same[..]));
+        let said = shared_by(&pair, &speakers(&pair), 0);
+        assert_eq!(said.as_deref(), Some("The same leaks on both ranks; in detail of rank 0:"));
     }
 }

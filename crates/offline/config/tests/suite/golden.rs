@@ -138,6 +138,7 @@ fn errors() {
         &["compare", "a"],
         &["--leaks", "prog"],
         &["analyze", "--leaks", "a"],
+        &["analyze", "--html", "a"],
         &["--device=0", "prog"],
         &["--steps=1-5", "prog"],
         &["compare", "a", "b", "c"],
