@@ -150,7 +150,7 @@ mod tests {
         let texts = ["12.3 MiB, and more of it", line, "blocks.3.attention", "addmm +3", "optimizer"];
         table.row(texts.map(str::to_owned));
         let text = table.render();
-        assert!(text.contains("gpt.py:26 Attention.forward") && text.contains("attention"), "{text}");
+        assert!(text.contains("py:26 Attention.forward") && text.contains("attention"), "{text}");
         assert!(!text.contains("operator") && !text.contains("addmm"), "{text}");
         assert!(text.lines().all(|line| columns(line) <= WIDTH), "{text}");
     }
