@@ -137,7 +137,10 @@ fn describe(
         let left_out = count(completeness.records_left_out);
         line(
             "Room made",
-            format!("{left_out} records of blocks that came and went while nothing was recorded left out"),
+            match completeness.complete_since_ns {
+                Some(_) => format!("{left_out} records of what came and went before left out"),
+                None => format!("{left_out} records of blocks that came and went while nothing was recorded left out"),
+            },
         );
     }
     line("Results", if directory.is_finished() { "written".to_owned() } else { "not written yet".to_owned() });
@@ -161,6 +164,8 @@ fn describe(
 fn state(recording: &RecordingDirectory, completeness: &Completeness) -> String {
     if recording.is_running() {
         "still running".to_owned()
+    } else if completeness.is_moment {
+        "a copy of a moment; the process went on".to_owned()
     } else if completeness.closed {
         "ended".to_owned()
     } else {

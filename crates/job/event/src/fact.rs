@@ -3,6 +3,9 @@
 use crate::block::coded_enum;
 use crate::{BlockProperties, CodeId, Device, ModuleId, Pool, StackId, StringId};
 
+/// Message of a range that is a step.
+pub const STEP_RANGE_MESSAGE: &[u8] = b"step start";
+
 coded_enum! {
     /// How an operator touched memory.
     AccessKind {

@@ -17,6 +17,7 @@ mod watch;
 pub use block::{AddressSpace, AllocationInterface, BlockProperties, MemoryType, PageType, Pool};
 pub use device::Device;
 pub use device_map::DeviceMap;
+pub use fact::STEP_RANGE_MESSAGE;
 pub use fact::{
     AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LoopKind, LossReason, ProcessInfoKey, PythonCallPhase,
     PythonFrame, RecordingState, Severity, SnapshotNumbers, SystemEvent,

@@ -111,7 +111,8 @@ fn local_seconds() -> i64 {
 
 /// Largest size of the trace.
 pub fn limit_bytes(directory: &Path) -> u64 {
-    if let Some(limit) = settings::recording().settings.max_trace_size_bytes {
+    let settings = &settings::recording().settings;
+    if let Some(limit) = settings.max_trace_size_bytes.or(settings.flight_recorder_bytes) {
         return limit;
     }
     // SAFETY: plain old data, for which zero is a valid value.

@@ -31,8 +31,12 @@ pub fn unavailable(now_ns: u64) -> Option<LossReason> {
 }
 
 /// Notes a failure, tells about it once per reason, and says what the loss is called.
-pub fn failed(error: ChunkError, directory: &Path) -> LossReason {
+pub fn failed(error: ChunkError, directory: &Path, keeps_newest: bool) -> LossReason {
     let (reason, text) = match error {
+        ChunkError::SizeLimit if keeps_newest => {
+            let text = "what is alive does not fit into the flight recorder (--flight-recorder)";
+            (LossReason::SizeLimit, text.to_string())
+        }
         ChunkError::SizeLimit | ChunkError::System(libc::EFBIG) => {
             (LossReason::SizeLimit, "the size limit of the trace is reached (--max-trace-size)".to_string())
         }
@@ -46,7 +50,8 @@ pub fn failed(error: ChunkError, directory: &Path) -> LossReason {
             (LossReason::TraceUnavailable, std::io::Error::from_raw_os_error(errno).to_string())
         }
     };
-    let for_good = reason == LossReason::SizeLimit;
+    // What is alive may become less.
+    let for_good = reason == LossReason::SizeLimit && !keeps_newest;
     let next_attempt_ns = if for_good { NEVER } else { clock::monotonic_ns() + PAUSE_BETWEEN_ATTEMPTS_NS };
     FAILURE.store(reason as u32, Ordering::Relaxed);
     FAILED_GENERATION.store(owner::generation(), Ordering::Relaxed);

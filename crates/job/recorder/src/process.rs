@@ -176,7 +176,7 @@ impl Process {
         let output = settings::output_directory();
         let (directory, trace) = create(process_id, &output)
             .or_else(|errno| create_for_now(process_id).ok_or(errno))
-            .map_err(|errno| failures::failed(ChunkError::System(errno), &output))?;
+            .map_err(|errno| failures::failed(ChunkError::System(errno), &output, false))?;
         let process = Process::new(process_id, trace, directory, None);
         let mut chunk = match process.fresh_chunk(process_id, clock::monotonic_ns()) {
             Ok(chunk) => chunk,
@@ -252,6 +252,7 @@ impl Process {
                 return Err(errno);
             }
         };
+        follow_flight_recorder(&trace);
         let copied_chunks = trace.chunk_count();
         let process: &'static Process = Box::leak(Self::new(self.process_id, trace, directory, Some(self)));
         process.become_current();
@@ -333,13 +334,14 @@ impl Process {
             };
             message::say(&format!("{}/{TRACE_FILE_NAME} {what}", self.directory().display()));
         }
-        chunk.map_err(|error| failures::failed(error, self.directory()))
+        chunk.map_err(|error| failures::failed(error, self.directory(), self.trace.keeps_newest()))
     }
 
     /// A chunk where none is left: what came and went before recording began, or in a pause, makes room. Other threads
     /// that need one wait for that, but not for ever: who makes room may have been cancelled.
     fn chunk_at_limit(&self, thread_id: u32, monotonic_ns: u64) -> Result<Chunk, ChunkError> {
         let asked_ns = clock::monotonic_ns();
+        let mut is_in_vain = false;
         while !self.room_is_exhausted.load(Ordering::Relaxed) && self.generation == owner::generation() {
             let is_ours = !self.makes_room.swap(true, Ordering::Acquire);
             let mut chunk = self.trace.allocate_chunk(thread_id, monotonic_ns);
@@ -347,16 +349,22 @@ impl Process {
                 if chunk.is_err() {
                     let now_ns = clock::monotonic_ns(); // Before the question when the latest pause ends.
                     let gained = self.trace.compact(&state::pauses(), now_ns);
-                    self.room_is_exhausted.store(gained == 0, Ordering::Relaxed);
+                    let is_for_good = gained == 0 && !self.trace.keeps_newest();
+                    self.room_is_exhausted.store(is_for_good, Ordering::Relaxed);
+                    is_in_vain = gained == 0;
                     chunk = self.trace.allocate_chunk(thread_id, monotonic_ns);
                 }
                 self.makes_room.store(false, Ordering::Release);
             }
             match chunk {
+                Err(ChunkError::SizeLimit) if is_in_vain => break,
                 Err(ChunkError::SizeLimit) if clock::monotonic_ns() - asked_ns > LONGEST_WAIT_NS => break,
                 Err(ChunkError::SizeLimit) => std::thread::yield_now(),
                 result => return result,
             }
+        }
+        if self.trace.keeps_newest() {
+            return Err(ChunkError::SizeLimit); // The last ones are needed to make room again.
         }
         self.trace.allocate_last_chunk(thread_id, monotonic_ns)
     }
@@ -435,10 +443,20 @@ pub fn follow_settings() -> Result<(), i32> {
     if directory.parent() != Some(&output) || !has_name {
         process.follow_to(&output)?;
     }
+    if let Some(process) = existing() {
+        follow_flight_recorder(&process.trace); // Which may be another one now.
+    }
     let settings = settings::recording().to_environment();
     let text = &settings.as_bytes()[..settings.len().min(LARGEST_TEXT_BYTES)];
     thread::record_now(&Fact::ProcessInfo { key: ProcessInfoKey::Settings, text });
     Ok(())
+}
+
+/// Has a trace keep only the newest if that is asked for.
+fn follow_flight_recorder(trace: &TraceFile) {
+    if let Some(limit_bytes) = settings::recording().settings.flight_recorder_bytes {
+        trace.keep_newest(limit_bytes);
+    }
 }
 
 /// Where only what is alive matters yet, and nobody has said where results belong, a place that cannot be written is no
@@ -479,6 +497,7 @@ fn create(process_id: u32, output: &Path) -> Result<(PathBuf, TraceFile), i32> {
                 trace.accept_requests();
             }
             trace.show_state(state::current());
+            follow_flight_recorder(&trace);
             Ok((directory, trace))
         }
         Err(errno) => {

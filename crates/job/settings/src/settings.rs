@@ -270,6 +270,9 @@ pub struct Settings {
     pub holders: bool,
     /// Limit of the recorded data per run; `None` lets the recorder derive one from the free disk space.
     pub max_trace_size_bytes: Option<u64>,
+    /// Size of the recorded data of a flight recorder, which keeps everything only of the newest time; `None` if
+    /// everything is to be kept.
+    pub flight_recorder_bytes: Option<u64>,
 }
 
 impl Settings {
@@ -279,6 +282,8 @@ impl Settings {
     pub const DEFAULT_OOM_BLOCK_COUNT: u16 = 10;
     /// Depth of a call stack asked for without one.
     pub const DEFAULT_STACK_DEPTH: u16 = 50;
+    /// Size of a flight recorder asked for without one.
+    pub const DEFAULT_FLIGHT_RECORDER_BYTES: u64 = 256 << 20;
 
     /// The settings of a run without any option.
     pub fn defaults(variant: Variant) -> Settings {
@@ -301,6 +306,7 @@ impl Settings {
             color: ColorChoice::default(),
             holders: true,
             max_trace_size_bytes: None,
+            flight_recorder_bytes: None,
         }
     }
 
@@ -354,6 +360,7 @@ handed! {
     "c_stack" => call_stacks.native_depth;
     "python_stack" => call_stacks.python_depth;
     "max_size" => max_trace_size_bytes;
+    "flight" => flight_recorder_bytes;
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ impl Trace {
     pub fn open_unread(path: &Path) -> Result<Self, TraceError> {
         let file = open_regular_file(path)?;
         let mut trace = Self::index(Source::File(file), FILE_HEADER_BYTES as u64, false)?;
-        let Completeness { compactions, records_left_out, buffered, .. } = trace.completeness;
-        trace.completeness = Completeness { compactions, records_left_out, buffered, ..Completeness::default() };
+        let Completeness { compactions, records_left_out, complete_since_ns, buffered, .. } = trace.completeness;
+        trace.completeness =
+            Completeness { compactions, records_left_out, complete_since_ns, buffered, ..Completeness::default() };
         trace.counted_losses = Default::default();
         Ok(trace)
     }
@@ -67,6 +68,14 @@ impl Trace {
             }
         }
         Ok(Some(RecordStream::new(&self.source, parts, self.completeness.records - records_before)))
+    }
+
+    /// Whether the file has made room for other records since the trace was opened: what was read since then may be of two
+    /// times.
+    pub fn has_made_room(&self) -> Result<bool, TraceError> {
+        let header = self.source.read(0, FILE_HEADER_BYTES)?;
+        check_header(&header)?;
+        Ok(u32_at(&header, file_offset::COMPACTIONS) != self.completeness.compactions)
     }
 
     /// Reads what was added to a chunk. None if nothing was.

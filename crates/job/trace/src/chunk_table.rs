@@ -107,6 +107,16 @@ impl ChunkTable {
         }
     }
 
+    /// This chunk is the copy of one of another file, of which nothing is known here yet.
+    pub(crate) fn take_over(&self, index: u32, original: &Self, original_index: u32) {
+        let Some(entry) = original.entries.get(original_index as usize) else { return };
+        let (begin_ns, end_ns) = (entry.begin_ns.load(Ordering::Relaxed), entry.end_ns.load(Ordering::Relaxed));
+        match ChunkUse::from_code(entry.usage.load(Ordering::Acquire)) {
+            ChunkUse::Vacant => self.vacated(index),
+            usage => self.note(index, usage, begin_ns, end_ns),
+        }
+    }
+
     fn note(&self, index: u32, usage: ChunkUse, begin_ns: u64, end_ns: u64) {
         if let Some(entry) = self.entries.get(index as usize) {
             entry.begin_ns.store(begin_ns, Ordering::Relaxed);

@@ -1,6 +1,9 @@
 //! Makes room in a file that has reached its limit: chunks with blocks that came and went before recording began, or in
 //! a pause of it, are replaced by fewer that hold what was still alive at the end of that time and everything else.
 //!
+//! In a file that keeps only the newest (a flight recorder) the oldest chunks are replaced by what is left of the past:
+//! see [`crate::past`].
+//!
 //! A round is invisible until it is complete. New chunks carry its number, the chunks they replace are marked with it,
 //! and only then the header counts it: a reader leaves out chunks made in a round that is not counted and chunks
 //! replaced in one that is. Whatever kills the process in between, every record is in the file exactly once.
@@ -17,6 +20,7 @@ use crate::chunk_image::ChunkImage;
 use crate::chunk_table::{ChunkNote, ChunkUse};
 use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, chunk_file_offset, chunk_offset, file_offset};
 use crate::passing_blocks::{ReadChunk, pause_at, records_of_passing_blocks};
+use crate::past::records_of_the_past;
 use crate::reader::{u32_at, u64_at};
 use crate::writer::{Descriptor, TraceFile};
 
@@ -27,6 +31,9 @@ const LARGEST_ROUND: usize = 128;
 pub(crate) const LARGEST_RESULT: u32 = 128;
 /// A round must free at least this share of the chunks it takes on, or it is not worth its time.
 const SMALLEST_GAIN: usize = 4;
+/// Shares of the filled chunks that a round of the past takes on, one after the other: half of them stay as they are,
+/// unless that does not help.
+const OLDEST_SHARES: [usize; 2] = [2, 1];
 /// What is wiped of a chunk that is replaced, in this order, so that a reader sees a replaced chunk, an empty one, or none.
 const VACATED_IN_ORDER: [usize; 4] =
     [chunk_offset::COMMITTED_BYTES, chunk_offset::MAGIC, chunk_offset::REPLACED_IN, chunk_offset::MADE_IN];
@@ -37,12 +44,17 @@ impl TraceFile {
     /// worth it, or if something failed: then chunks may be marked with the number of the round, and no other must
     /// follow.
     ///
+    /// A file that keeps only the newest does not look at pauses; where it gives zero, other rounds may follow.
+    ///
     /// Only one thread at a time may be in here.
     pub fn compact(&self, pauses: &[Range<u64>], now_ns: u64) -> u32 {
         if !self.can_compact() {
             return 0;
         }
         let Ok(descriptor) = self.open() else { return 0 };
+        if self.keeps_newest() {
+            return self.forget_oldest(&descriptor);
+        }
         while let Some(round) = Round::choose(self, pauses, now_ns) {
             match self.carry_out(&round, &descriptor) {
                 // Full of what matters: not looked at again.
@@ -53,13 +65,28 @@ impl TraceFile {
         0
     }
 
+    /// Replaces the oldest chunks by what is left of the past. If that is nearly everything, more of them are taken on.
+    fn forget_oldest(&self, descriptor: &Descriptor) -> u32 {
+        for share in OLDEST_SHARES {
+            let Some(round) = Round::of_the_past(self, share) else { return 0 };
+            match self.carry_out(&round, descriptor) {
+                Ok(0) => continue,
+                result => return result.unwrap_or(0),
+            }
+        }
+        0
+    }
+
     fn carry_out(&self, round: &Round, descriptor: &Descriptor) -> Result<u32, i32> {
         let chunks = round.read(descriptor)?;
         let replaced: Vec<u32> = chunks.iter().filter(|chunk| chunk.is_replaced).map(|chunk| chunk.index).collect();
-        let superfluous = records_of_passing_blocks(&chunks, &round.pauses).ok_or(libc::ENOMEM)?;
-        let (images, records_left_out) = rewrite(&chunks, &superfluous, &round.pauses);
+        let superfluous = match round.is_of_the_past {
+            true => records_of_the_past(&chunks, round.end_ns),
+            false => superfluous_in_pauses(&chunks, &round.pauses),
+        };
+        let (images, records_left_out) = rewrite(&chunks, &superfluous.ok_or(libc::ENOMEM)?);
         let gain = replaced.len().saturating_sub(images.len());
-        if gain == 0 || gain < replaced.len() / SMALLEST_GAIN || images.len() > LARGEST_RESULT as usize {
+        if gain == 0 || gain < round.worth_while(replaced.len()) || images.len() > LARGEST_RESULT as usize {
             return Ok(0);
         }
         let number = self.header_u32(file_offset::COMPACTIONS).load(Ordering::Relaxed) + 1;
@@ -68,6 +95,10 @@ impl TraceFile {
             descriptor.write_at(&number.to_le_bytes(), header_field(index, chunk_offset::REPLACED_IN))?;
         }
         self.header_u64(file_offset::RECORDS_LEFT_OUT).fetch_add(records_left_out, Ordering::Relaxed);
+        if round.is_of_the_past {
+            // Before the round counts: until then, more is there than is said.
+            self.header_u64(file_offset::COMPLETE_SINCE_NS).store(round.end_ns, Ordering::Relaxed);
+        }
         self.header_u32(file_offset::COMPACTIONS).store(number, Ordering::Release);
         for (index, begin_ns) in made.into_iter().zip(round.begin_ns..) {
             self.table().compacted(index, begin_ns, round.end_ns); // In order, for the next round.
@@ -118,6 +149,8 @@ fn header_field(index: u32, offset: usize) -> u64 {
 
 /// What one round works on.
 struct Round {
+    /// Of everything before its end, only what is left of the past stays.
+    is_of_the_past: bool,
     /// Every allocation in these times is in one of the chunks.
     pauses: Vec<Range<u64>>,
     /// The first of the chunks to be replaced begins.
@@ -163,6 +196,7 @@ impl Round {
         compacted.append(&mut filled);
         let seen = |pause: &Range<u64>| pause.start..pause.end.min(end_ns);
         Some(Self {
+            is_of_the_past: false,
             pauses: pauses
                 .iter()
                 .filter(|pause| pause.end > start_ns)
@@ -174,6 +208,36 @@ impl Round {
             filled: compacted,
             others,
         })
+    }
+
+    /// The chunks that ended first, up to one of so many, and what earlier rounds made of those before them.
+    fn of_the_past(file: &TraceFile, share: usize) -> Option<Self> {
+        let (mut compacted, mut sealed, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for note in file.table().notes(file.chunks_handed_out()) {
+            match note.usage {
+                ChunkUse::Compacted => compacted.push(note),
+                ChunkUse::Sealed => sealed.push(note),
+                _ => others.push(note),
+            }
+        }
+        compacted.sort_unstable_by_key(|note| note.begin_ns);
+        sealed.sort_unstable_by_key(|note| note.end_ns);
+        // The more is read again, the more must be gained.
+        let size = (SMALLEST_ROUND + compacted.len()).min(LARGEST_ROUND).min(sealed.len().div_ceil(share));
+        let rest = sealed.split_off(size);
+        let begin_ns = compacted.iter().chain(&sealed).map(|note| note.begin_ns).min()?;
+        let latest_ns = sealed.iter().map(|note| note.end_ns).max()?;
+        let end_ns = compacted.iter().map(|note| note.end_ns).max().unwrap_or(0).max(latest_ns + 1);
+        others.extend(rest.into_iter().filter(|note| note.begin_ns < end_ns));
+        compacted.append(&mut sealed);
+        Some(Self { is_of_the_past: true, pauses: Vec::new(), begin_ns, end_ns, filled: compacted, others })
+    }
+
+    /// Chunks that must be gained of those that are replaced, or it is not worth the time. What earlier rounds made of the
+    /// past is only carried along.
+    fn worth_while(&self, replaced: usize) -> usize {
+        let carried = self.filled.iter().filter(|note| self.is_of_the_past && note.usage == ChunkUse::Compacted);
+        replaced.saturating_sub(carried.count()) / SMALLEST_GAIN
     }
 
     /// Reads the chunks; those still being written come last: what the others mention is in them by then.
@@ -216,20 +280,28 @@ fn read_chunk(descriptor: &Descriptor, index: u32) -> Result<ReadChunk, i32> {
     })
 }
 
+/// Of every chunk, the numbers of the records that pauses make superfluous, in order: those of blocks that came and went,
+/// and of regions in which nothing else happened.
+fn superfluous_in_pauses(chunks: &[ReadChunk], pauses: &[Range<u64>]) -> Option<Vec<Vec<u32>>> {
+    let mut superfluous = records_of_passing_blocks(chunks, pauses)?;
+    for (chunk, number) in unused_regions(chunks, &superfluous, pauses) {
+        superfluous[chunk as usize].push(number);
+    }
+    superfluous.iter_mut().for_each(|numbers| numbers.sort_unstable());
+    Some(superfluous)
+}
+
 /// New chunks with what is to be kept of those that are replaced, and how many records are not.
-fn rewrite(chunks: &[ReadChunk], superfluous: &[Vec<u32>], pauses: &[Range<u64>]) -> (Vec<ChunkImage>, u64) {
-    let unused_labels = unused_regions(chunks, superfluous, pauses);
+fn rewrite(chunks: &[ReadChunk], superfluous: &[Vec<u32>]) -> (Vec<ChunkImage>, u64) {
     let mut images: Vec<ChunkImage> = Vec::new();
     let mut left_out = 0;
-    for ((position, chunk), numbers) in (0u32..).zip(chunks).zip(superfluous) {
+    for (chunk, numbers) in chunks.iter().zip(superfluous) {
         if !chunk.is_replaced {
             continue;
         }
         let mut numbers = numbers.iter().copied().peekable();
         chunk.for_each_record(|number, record| {
-            let is_superfluous = numbers.next_if_eq(&number).is_some();
-            let is_unused_label = unused_labels.binary_search(&(position, number)).is_ok();
-            if is_superfluous || is_unused_label {
+            if numbers.next_if_eq(&number).is_some() {
                 left_out += 1;
             } else if !matches!(record.fact, Fact::Thread { .. }) {
                 add(&mut images, record);
@@ -257,7 +329,7 @@ fn append(image: &mut ChunkImage, record: &Record<'_>) -> bool {
     is_known && image.append(record.monotonic_ns, record.native_stack, record.python_stack, &record.fact)
 }
 
-/// Starts and ends of labelled regions in which a thread did nothing that is kept; sorted.
+/// Starts and ends of labelled regions in which a thread did nothing that is kept.
 ///
 /// Chunks are not in the order of time: those that are only looked at come last, and what a thread did in a region may lie
 /// in one of them. So regions are found first, by the times of their starts and ends, and then what lies in them.
@@ -290,9 +362,7 @@ fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], pauses: &[Rang
             regions.note_use(record.monotonic_ns);
         }
     });
-    let mut unused: Vec<(u32, u32)> = regions.values().flat_map(Regions::unused).collect();
-    unused.sort_unstable();
-    unused
+    regions.values().flat_map(Regions::unused).collect()
 }
 
 /// Calls `take` with every record that stays: where it is, as chunk and number, whether its chunk is replaced, and itself.

@@ -51,7 +51,7 @@ pub mod file_offset {
     pub const PROCESS_ID: usize = 20;
     /// Parent process id, u32.
     pub const PARENT_PROCESS_ID: usize = 24;
-    /// Bit 0: buffered mode, the weaker promise (see the writer), u32.
+    /// Bit 0: buffered mode, the weaker promise (see the writer); bit 1: a copy of a moment, u32.
     pub const FLAGS: usize = 28;
     /// CLOCK_MONOTONIC nanoseconds when the file was created, u64.
     pub const START_MONOTONIC_NS: usize = 32;
@@ -69,6 +69,9 @@ pub mod file_offset {
     pub const COMPACTIONS: usize = 80;
     /// Live: records that compaction left out, u64.
     pub const RECORDS_LEFT_OUT: usize = 88;
+    /// Live: CLOCK_MONOTONIC nanoseconds since which everything is there; of what was before, only what was alive then and
+    /// what tells where it came from. Zero if nothing was left out that way, u64.
+    pub const COMPLETE_SINCE_NS: usize = 96;
     /// Live: counters of losses by reason, 16 times u64.
     pub const LOSSES: usize = 128;
     /// Live, written from outside: number of a request that the process has not taken yet, zero if there is none, u32.
@@ -115,6 +118,9 @@ pub fn loss_offsets(reason: LossReason) -> impl Iterator<Item = usize> {
 
 /// Bit of `file_offset::FLAGS`: records reach the file only when a chunk is full or the process ends.
 pub const FLAG_BUFFERED: u32 = 1;
+
+/// Bit of `file_offset::FLAGS`: a copy of a moment; the process went on.
+pub const FLAG_MOMENT: u32 = 2;
 
 /// Offsets in a chunk header.
 pub mod chunk_offset {

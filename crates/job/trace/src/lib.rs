@@ -23,13 +23,17 @@ mod compaction;
 mod definitions;
 mod fingerprint;
 mod merge;
+mod moment;
 mod passing_blocks;
+mod past;
+mod past_blocks;
 mod regular_file;
 
 pub use appendix::append_facts;
 pub use definitions::{Definitions, Module, PythonCode, RecordedSettings};
 pub use fingerprint::Fingerprint;
 pub use merge::RecordStream;
+pub use moment::copy_moment;
 pub use reader::{Completeness, Damage, Introduction, MOST_DAMAGE_SHOWN, Trace, TraceError};
 pub use regular_file::{BYTES_OF_HOLES_READ, hole_bytes, open_regular_file};
 

@@ -78,9 +78,9 @@ struct Step {
 
 /// Where a record is: position among the chunks looked at, number in the chunk.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    chunk: u32,
-    record: u32,
+pub(crate) struct Place {
+    pub(crate) chunk: u32,
+    pub(crate) record: u32,
 }
 
 impl Step {

@@ -146,6 +146,13 @@ pub struct Completeness {
     pub compactions: u32,
     /// Records left out that way.
     pub records_left_out: u64,
+    /// A flight recorder: since when everything is there, in nanoseconds of CLOCK_MONOTONIC. Of what was before, only what
+    /// was alive then is, and what tells where it came from.
+    pub complete_since_ns: Option<u64>,
+    /// Whether this is a copy of a moment, after which the process went on.
+    pub is_moment: bool,
+    /// When the latest record was written, in nanoseconds of CLOCK_MONOTONIC.
+    pub latest_ns: u64,
 }
 
 /// This many damaged places are described one by one; of more, only their number is known.
@@ -410,8 +417,11 @@ impl Trace {
                 chunks_allocated: u32_at(&header, file_offset::CHUNKS_ALLOCATED),
                 closed,
                 buffered: u32_at(&header, file_offset::FLAGS) & layout::FLAG_BUFFERED != 0,
+                is_moment: u32_at(&header, file_offset::FLAGS) & layout::FLAG_MOMENT != 0,
                 compactions: u32_at(&header, file_offset::COMPACTIONS),
                 records_left_out: u64_at(&header, file_offset::RECORDS_LEFT_OUT),
+                complete_since_ns: Some(u64_at(&header, file_offset::COMPLETE_SINCE_NS))
+                    .filter(|since_ns| *since_ns != 0),
                 ..Completeness::default()
             },
             chunk_bytes,
@@ -584,6 +594,7 @@ impl Trace {
         summary.end = state;
         self.earliest_monotonic_ns = self.earliest_monotonic_ns.min(summary.earliest_monotonic_ns);
         self.latest_monotonic_ns = self.latest_monotonic_ns.max(latest_in_chunk_ns);
+        self.completeness.latest_ns = self.latest_monotonic_ns;
         has_records
     }
 

@@ -77,7 +77,9 @@ pub struct TraceFile {
     /// Chunks that the file had room for, counted from its start.
     reserved_chunks: AtomicU32,
     incident: AtomicU8,
-    largest_chunk_count: u32,
+    largest_chunk_count: AtomicU32,
+    /// When there is no room left, the oldest goes.
+    keeps_newest: AtomicBool,
     /// Chunks somebody has asked for; the header only counts those that exist.
     next_chunk: AtomicU32,
     table: ChunkTable,
@@ -239,6 +241,12 @@ fn map_anonymous(length: usize) -> Result<*mut u8, i32> {
     map_memory(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
 }
 
+/// Chunks that a file of this size has room for, at least one.
+fn chunks_in(limit_bytes: u64) -> u32 {
+    let room_bytes = limit_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
+    u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1)
+}
+
 /// Writes plain bytes into a mapping of ours.
 ///
 /// # Safety
@@ -302,8 +310,7 @@ impl TraceFile {
             store(header, file_offset::RUN_ID, &identity.run_id.to_le_bytes());
             store(header, file_offset::MAGIC, &layout::FILE_MAGIC);
         }
-        let room_bytes = limit_bytes.saturating_sub(FILE_HEADER_BYTES as u64);
-        let largest_chunk_count = u32::try_from(room_bytes / CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(1);
+        let largest_chunk_count = chunks_in(limit_bytes);
         let path = AtomicPtr::new(Box::into_raw(Box::new(path)));
         let table = ChunkTable::new(largest_chunk_count, |length| map_anonymous(length).ok());
         let facts = descriptor.facts()?;
@@ -319,7 +326,8 @@ impl TraceFile {
             inode: AtomicU64::new(facts.inode),
             reserved_chunks: AtomicU32::new(0),
             incident: AtomicU8::new(0),
-            largest_chunk_count,
+            largest_chunk_count: AtomicU32::new(largest_chunk_count),
+            keeps_newest: AtomicBool::new(false),
             next_chunk: AtomicU32::new(0),
             table,
             dense_until_ns: AtomicU64::new(0),
@@ -363,8 +371,9 @@ impl TraceFile {
             copy.header_u32(offset).store(self.header_u32(offset).load(Ordering::Acquire), Ordering::Relaxed);
         }
         copy.take_over_requests(self);
-        let left_out = self.header_u64(file_offset::RECORDS_LEFT_OUT).load(Ordering::Relaxed);
-        copy.header_u64(file_offset::RECORDS_LEFT_OUT).store(left_out, Ordering::Relaxed);
+        for offset in [file_offset::RECORDS_LEFT_OUT, file_offset::COMPLETE_SINCE_NS] {
+            copy.header_u64(offset).store(self.header_u64(offset).load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         let chunks = self.chunks_handed_out();
         copy.next_chunk.store(chunks, Ordering::Relaxed);
         let (from, to) = (self.open()?, copy.open()?);
@@ -383,11 +392,13 @@ impl TraceFile {
         let (from, to) = (original.open()?, self.open()?);
         for index in 0..copied_chunks {
             copy_chunk(&from, index, &to, index)?;
+            self.table.take_over(index, &original.table, index);
         }
         let mut targets = Vec::new();
         for index in copied_chunks..original.chunks_handed_out() {
             let target = self.claim_any_index().ok_or(libc::EFBIG)?;
             copy_chunk(&from, index, &to, target)?;
+            self.table.take_over(target, &original.table, index);
             self.note_handed_out(target);
             targets.push(target);
         }
@@ -541,10 +552,24 @@ impl TraceFile {
 
     /// Chunks kept back for compaction: one at least, where two more are left to be replaced by it.
     fn reserved_chunk_count(&self) -> u32 {
-        if self.largest_chunk_count <= 2 {
+        let largest = self.largest_chunk_count.load(Ordering::Relaxed);
+        if largest <= 2 {
             return 0;
         }
-        (self.largest_chunk_count / RESERVED_SHARE).clamp(1, LARGEST_RESULT)
+        (largest / RESERVED_SHARE).clamp(1, LARGEST_RESULT)
+    }
+
+    /// Keeps only the newest from now on, in a file that does not become larger than this, or than it is: when there is no
+    /// room left, [`TraceFile::compact`] replaces the oldest by what is still alive of it.
+    pub fn keep_newest(&self, limit_bytes: u64) {
+        let chunks = chunks_in(limit_bytes).max(self.chunks_handed_out());
+        self.largest_chunk_count.fetch_min(chunks, Ordering::Relaxed);
+        self.keeps_newest.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it keeps only the newest.
+    pub fn keeps_newest(&self) -> bool {
+        self.keeps_newest.load(Ordering::Relaxed)
     }
 
     pub(crate) fn dense_until_ns(&self) -> u64 {
@@ -562,7 +587,7 @@ impl TraceFile {
 
     /// The place of a chunk that nobody uses, if more than this many are left.
     fn claim_index(&self, kept_back: u32) -> Option<u32> {
-        let largest = self.largest_chunk_count;
+        let largest = self.largest_chunk_count.load(Ordering::Relaxed);
         if self.table.vacant_count().saturating_add(largest.saturating_sub(self.chunks_handed_out())) <= kept_back {
             return None;
         }

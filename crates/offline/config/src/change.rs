@@ -27,6 +27,8 @@ const LONGEST_PATH_CHARACTERS: usize = 4096;
 const MOST_STEPS: usize = 5;
 /// Words of options that turn something on or off.
 const SWITCH_WORDS: &[(bool, &str)] = &[(true, "on"), (false, "off")];
+/// Smallest flight recorder: a few threads must have room in it, and what is alive.
+const SMALLEST_FLIGHT_RECORDER_BYTES: u64 = 8 << 20;
 /// Smallest recording that can hold anything.
 const SMALLEST_TRACE_BYTES: u64 = 1 << 20;
 
@@ -52,6 +54,8 @@ pub struct SettingsChange {
     pub log_level: Option<LogLevel>,
     pub color: Option<ColorChoice>,
     pub max_trace_size_bytes: Option<u64>,
+    /// `Some(None)` keeps everything.
+    pub flight_recorder_bytes: Option<Option<u64>>,
     pub holders: Option<bool>,
     /// Remarks about the values.
     pub notes: Vec<Note>,
@@ -75,7 +79,7 @@ impl SettingsChange {
             };
         }
         copy_given!(level, steps, call_stacks, collect_mode, devices, oom_block_count, report, data_formats, output);
-        copy_given!(log_level, color, holders);
+        copy_given!(log_level, color, holders, flight_recorder_bytes);
         if let Some(watch) = &self.watch {
             settings.watch.clone_from(watch);
         }
@@ -127,6 +131,7 @@ impl SettingsChange {
                 let size = size_bytes(text).filter(|bytes| *bytes >= SMALLEST_TRACE_BYTES);
                 self.max_trace_size_bytes = Some(size.ok_or_else(|| reader.error(None))?);
             }
+            OptionId::FlightRecorder => self.flight_recorder_bytes = Some(reader.flight_recorder(text)?),
             OptionId::Holders => self.holders = Some(reader.word(text, SWITCH_WORDS)?),
             OptionId::Watch => {
                 let watch = parse_watch(text).map_err(|problem| reader.error(Some(problem)))?;
@@ -237,6 +242,18 @@ impl<'a> ValueReader<'a> {
     fn word<Meaning: Copy>(&self, text: &str, words: &[(Meaning, &'static str)]) -> Result<Meaning, ValueError> {
         let found = words.iter().find(|(_, word)| *word == text.trim());
         found.map(|(meaning, _)| *meaning).ok_or_else(|| self.unknown(text.trim(), words.iter().map(|(_, word)| *word)))
+    }
+
+    /// The size of a flight recorder, nothing if there is to be none. Without a value it has the usual one.
+    fn flight_recorder(&self, text: &str) -> Result<Option<u64>, ValueError> {
+        match text.trim() {
+            "" | "on" => Ok(Some(Settings::DEFAULT_FLIGHT_RECORDER_BYTES)),
+            "off" => Ok(None),
+            size => {
+                let size = size_bytes(size).filter(|bytes| *bytes >= SMALLEST_FLIGHT_RECORDER_BYTES);
+                size.map(Some).ok_or_else(|| self.error(None))
+            }
+        }
     }
 
     fn levels(&self, text: &str) -> Result<LevelSet, ValueError> {

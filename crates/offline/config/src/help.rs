@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use msmemscope_settings::{ReportStyle, Variant, word_of};
 
 use crate::table::{
-    COMMANDS, COMPARE, CommandSpec, DEFAULT_OUTPUT, DEFAULT_REPORT, EXIT_STATUSES, FlagSpec, Group, OPTIONS,
-    OptionSpec, RUN,
+    COMMANDS, COMPARE, CommandSpec, DEFAULT_OUTPUT, DEFAULT_REPORT, EXIT_STATUSES, FlagSpec, Group, OPTIONAL_VALUE,
+    OPTIONS, OptionSpec, RUN,
 };
 
 /// Width of a terminal nobody has enlarged.
@@ -146,6 +146,7 @@ pub(crate) fn flag_heading(flag: &FlagSpec) -> String {
 
 fn with_placeholder(spelling: String, placeholder: Option<&str>) -> String {
     match placeholder {
+        Some(optional) if optional.starts_with(OPTIONAL_VALUE) => format!("{spelling}{optional}"),
         Some(placeholder) => format!("{spelling} {placeholder}"),
         None => spelling,
     }

@@ -10,7 +10,9 @@ use crate::change::{SettingsChange, read_input};
 use crate::error::UsageError;
 use crate::note::Note;
 use crate::suggest::nearest;
-use crate::table::{COMMANDS, COMPARE, CommandSpec, FlagSpec, Group, OPTIONS, OptionId, OptionSpec, RUN};
+use crate::table::{
+    COMMANDS, COMPARE, CommandSpec, FlagSpec, Group, OPTIONAL_VALUE, OPTIONS, OptionId, OptionSpec, RUN,
+};
 
 /// What the user wants done.
 #[derive(Clone, Debug)]
@@ -128,11 +130,20 @@ enum Found {
 }
 
 impl Found {
-    fn takes_value(self) -> bool {
+    fn placeholder(self) -> Option<&'static str> {
         match self {
-            Found::Main(spec) => spec.placeholder.is_some(),
-            Found::Own(flag) => flag.placeholder.is_some(),
+            Found::Main(spec) => spec.placeholder,
+            Found::Own(flag) => flag.placeholder,
         }
+    }
+
+    fn takes_value(self) -> bool {
+        self.placeholder().is_some()
+    }
+
+    /// Whether the value may be left out.
+    fn is_optional(self) -> bool {
+        self.placeholder().is_some_and(|placeholder| placeholder.starts_with(OPTIONAL_VALUE))
     }
 
     fn allowed(self) -> &'static str {
@@ -204,6 +215,7 @@ impl Parser {
         let name = format!("--{name}");
         let value = match (found.takes_value(), inline) {
             (true, Some(value)) => Some(value),
+            (true, None) if found.is_optional() => None,
             (true, None) => Some(next_value(&name, found, rest)?),
             (false, None) => None,
             (false, Some(value)) => {

@@ -88,6 +88,7 @@ impl SettingsChange {
             log_level: current.log_level,
             report: current.report,
             max_trace_size_bytes: current.max_trace_size_bytes,
+            flight_recorder_bytes: current.flight_recorder_bytes,
             python_frames: current.python_frames,
             collect_mode: CollectMode::Deferred,
             ..launched.cloned().unwrap_or_else(|| defaults.clone())
@@ -107,6 +108,12 @@ impl SettingsChange {
             let formats = [(csv, "csv"), (db, "db")].into_iter().filter(|(is_on, _)| *is_on).map(|(_, word)| word);
             let formats: Vec<&str> = formats.collect();
             keep(settings.output != current.output, "output", format!("'{}'", current.output.display()));
+            // What a flight recorder has forgotten is gone.
+            let is_ended = current.flight_recorder_bytes.is_some() && settings.flight_recorder_bytes.is_none();
+            keep(is_ended, "flight_recorder", "the size".to_owned());
+            if is_ended {
+                settings.flight_recorder_bytes = current.flight_recorder_bytes;
+            }
             keep(settings.data_formats != current.data_formats, "data_format", format!("'{}'", formats.join(",")));
             // Watching can end at any time.
             let is_off = settings.watch.is_none();

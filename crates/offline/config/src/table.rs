@@ -23,6 +23,7 @@ pub enum OptionId {
     Device,
     Holders,
     MaxTraceSize,
+    FlightRecorder,
     Analysis,
     Report,
     Compare,
@@ -67,7 +68,8 @@ pub struct OptionSpec {
     pub names: &'static [&'static str],
     /// One-letter spellings.
     pub letters: &'static [char],
-    /// How its value is shown; `None` if it takes no value.
+    /// How its value is shown; `None` if it takes no value. What starts with `[=` may be left out, and else stands in the
+    /// same argument.
     pub placeholder: Option<&'static str>,
     /// Keys of the Python `config()`, the documented one first.
     pub python_keys: &'static [&'static str],
@@ -273,6 +275,19 @@ pub const OPTIONS: &[OptionSpec] = &[
         ..UNSET
     },
     OptionSpec {
+        id: OptionId::FlightRecorder,
+        names: &["flight-recorder"],
+        placeholder: Some("[=<SIZE>]"),
+        python_keys: &["flight_recorder"],
+        group: Group::Collection,
+        summary: "Keep everything only of the newest time, in a file of this size per process (without a size: 256MiB); \
+                  of what was before, keep what is still alive and where it came from. For jobs that run for days.",
+        allowed: "a size from 8MiB up, in bytes or with a unit (KiB, MiB, GiB, TiB), on or off",
+        default: "off",
+        example: "64MiB",
+        ..UNSET
+    },
+    OptionSpec {
         id: OptionId::Analysis,
         names: &["analysis"],
         placeholder: Some("<LIST>"),
@@ -377,6 +392,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     },
 ];
 
+/// How the placeholder of a value that may be left out starts.
+pub(crate) const OPTIONAL_VALUE: &str = "[=";
 /// Stands for the default output directory, which depends on the program's name.
 pub(crate) const DEFAULT_OUTPUT: &str = "{output}";
 /// Stands for the default style of reports, which depends on the program's name as well.

@@ -320,7 +320,15 @@ pub fn lost_events(completeness: &Completeness) -> Vec<String> {
     if completeness.buffered && !completeness.closed {
         lines.push("the last events of each thread: this file system allows buffered writing only".to_owned());
     }
+    lines.extend(forgotten(completeness));
     lines
+}
+
+/// What a flight recorder has forgotten, if it has: everything since then is there, and of what was before all that is
+/// still alive.
+fn forgotten(completeness: &Completeness) -> Option<String> {
+    let kept_ns = completeness.latest_ns.saturating_sub(completeness.complete_since_ns?);
+    Some(format!("what came and went before the last {} (flight recorder)", seconds(kept_ns)))
 }
 
 /// What was left out because the user asked for no more, one line each.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use msmemscope_event::{
     AddressSpace, BlockProperties, Device, DeviceMap, Fact, Framework, KernelPhase, Pool, ProcessInfoKey, Record,
-    RecordingState, SnapshotNumbers, StackId, StringId, SystemEvent, WatchDetail,
+    RecordingState, STEP_RANGE_MESSAGE, SnapshotNumbers, StackId, StringId, SystemEvent, WatchDetail,
 };
 use msmemscope_trace::Definitions;
 use rustc_hash::FxHashMap;
@@ -26,7 +26,7 @@ use crate::python_calls::PythonCallTracker;
 use crate::refusals::Refusals;
 use crate::settings::{EventFilter, TimelineSettings};
 use crate::source::{FactSource, FactStream};
-use crate::steps::{STEP_RANGE_MESSAGE, StepTracker, is_default_domain};
+use crate::steps::{StepTracker, is_default_domain};
 use crate::summary::Summary;
 
 /// Takes the events of a pass.

@@ -10,13 +10,10 @@
 //! an optimizer. Each turn ends a step, as a call of the API does. Where no loop shows itself either, operators that come
 //! again and again tell of one (see [`crate::operator_pattern`]).
 
-use msmemscope_event::{AutogradPhase, Device, Fact, LoopKind, StringId};
+use msmemscope_event::{AutogradPhase, Device, Fact, LoopKind, STEP_RANGE_MESSAGE, StringId};
 
 use crate::operator_pattern::{OperatorPattern, OperatorSequences, RoundTracker};
 use crate::source::{FactSource, FactStream};
-
-/// Message of a range that is a step.
-pub const STEP_RANGE_MESSAGE: &[u8] = b"step start";
 
 /// Who tells where steps begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

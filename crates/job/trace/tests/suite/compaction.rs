@@ -5,59 +5,13 @@ use std::ops::Range;
 
 use msmemscope_event::{AllocationInterface, BlockProperties, Device, Fact, MemoryType, Pool, StringId};
 use msmemscope_trace::Trace;
-use msmemscope_trace::writer::{Chunk, ChunkError};
 use proptest::prelude::*;
 
-use crate::support::{Kept, Recording, allocation, append, caching, free, read_all};
+use crate::support::{Kept, Recording, Threads, allocation, caching, free, read_all};
 
 const CHUNKS: u64 = 24;
 const LIMIT_BYTES: u64 = CHUNKS * 256 * 1024 + 4096;
 const ALWAYS: &[Range<u64>] = std::slice::from_ref(&(0..u64::MAX));
-
-/// Threads that write into chunks of one file.
-struct Threads {
-    recording: Recording,
-    chunks: HashMap<u32, Chunk>,
-}
-
-impl Threads {
-    fn new() -> Self {
-        Self { recording: Recording::new(false, LIMIT_BYTES), chunks: HashMap::new() }
-    }
-
-    /// False if there is no room.
-    fn write(&mut self, thread_id: u32, monotonic_ns: u64, fact: &Fact<'_>) -> bool {
-        if let Some(chunk) = self.chunks.get_mut(&thread_id)
-            && append(chunk, monotonic_ns, fact)
-        {
-            return true;
-        }
-        self.seal(thread_id);
-        match self.recording.file.allocate_chunk(thread_id, monotonic_ns) {
-            Ok(mut chunk) => {
-                assert!(append(&mut chunk, monotonic_ns, fact));
-                self.chunks.insert(thread_id, chunk);
-                true
-            }
-            Err(error) => {
-                assert_eq!(error, ChunkError::SizeLimit);
-                false
-            }
-        }
-    }
-
-    fn seal(&mut self, thread_id: u32) {
-        if let Some(full) = self.chunks.remove(&thread_id) {
-            self.recording.file.seal_chunk(full);
-        }
-    }
-
-    fn trace(&self) -> Trace {
-        let trace = Trace::open(&self.recording.path).expect("trace");
-        assert_eq!(trace.completeness().damage, []);
-        trace
-    }
-}
 
 /// Blocks alive at the end, by their place, with the time they began.
 fn alive(records: &[Kept]) -> BTreeMap<String, u64> {
@@ -90,7 +44,7 @@ fn others(records: &[Kept]) -> Vec<&Kept> {
 
 #[test]
 fn a_loop_before_the_start_can_last_for_ever() {
-    let mut threads = Threads::new();
+    let mut threads = Threads::new(LIMIT_BYTES);
     let mut time = 1_000;
     let mut rounds = 0;
     threads.write(1, time, &Fact::DefineString { id: StringId(1), text: b"weights" });
@@ -119,7 +73,7 @@ fn a_loop_before_the_start_can_last_for_ever() {
 
 #[test]
 fn what_matters_stays() {
-    let mut threads = Threads::new();
+    let mut threads = Threads::new(LIMIT_BYTES);
     let host = BlockProperties { pool: Pool::HostPinned, device: Device::Host, ..driver(AllocationInterface::Alloc) };
     let free_of_driver = |address| Fact::Free {
         properties: BlockProperties { device: Device::Unknown, ..driver(AllocationInterface::Alloc) },
@@ -195,7 +149,7 @@ fn fill(threads: &mut Threads, mut time: u64) -> u64 {
 
 #[test]
 fn events_outside_the_shadow_stay() {
-    let mut threads = Threads::new();
+    let mut threads = Threads::new(LIMIT_BYTES);
     let end = fill(&mut threads, 1_000);
     let before = read_all(&threads.trace());
     // Everything matters.
@@ -216,7 +170,7 @@ fn events_outside_the_shadow_stay() {
 #[test]
 fn every_pause_makes_room() {
     for pairs_in_pause in [2_000, 10_000, 60_000] {
-        let mut threads = Threads { recording: Recording::new(false, 2 << 20), chunks: HashMap::new() };
+        let mut threads = Threads::new(2 << 20);
         let (mut time, mut rounds) = (1_000, 0);
         let mut pauses: Vec<Range<u64>> = Vec::new();
         let mut windows: Vec<Range<u64>> = Vec::new();
@@ -252,7 +206,7 @@ fn every_pause_makes_room() {
 
 #[test]
 fn the_smallest_file_makes_room_too() {
-    let mut threads = Threads { recording: Recording::new(false, 1 << 20), chunks: HashMap::new() };
+    let mut threads = Threads::new(1 << 20);
     threads.write(1, 999, &allocation(7 << 40, 4096));
     let mut time = 1_000;
     for _ in 0..200_000 {
@@ -272,7 +226,7 @@ fn the_smallest_file_makes_room_too() {
 fn files_with_too_few_chunks_and_buffered_ones_are_left_alone() {
     for (buffered, limit_bytes) in [(false, 3 * 256 * 1024), (true, LIMIT_BYTES)] {
         let recording = Recording::new(buffered, limit_bytes);
-        let mut threads = Threads { recording, chunks: HashMap::new() };
+        let mut threads = Threads::of(recording);
         let end = fill(&mut threads, 1_000);
         assert_eq!(threads.recording.file.compact(ALWAYS, end), 0);
     }
@@ -280,7 +234,7 @@ fn files_with_too_few_chunks_and_buffered_ones_are_left_alone() {
 
 #[test]
 fn what_is_kept_back_can_be_had_in_the_end() {
-    let mut threads = Threads::new();
+    let mut threads = Threads::new(LIMIT_BYTES);
     let end = fill(&mut threads, 1_000);
     let mut chunks = 0;
     while threads.recording.file.allocate_last_chunk(9, end).is_ok() {
@@ -296,7 +250,7 @@ fn a_round_counts_when_it_is_complete() {
     const COMPACTIONS: usize = 80;
     const REPLACED_IN: usize = 40;
     const MADE_IN: usize = 44;
-    let mut threads = Threads::new();
+    let mut threads = Threads::new(LIMIT_BYTES);
     threads.write(1, 1_001, &allocation(1, 8));
     threads.seal(1);
     threads.write(2, 1_002, &allocation(2, 8));
@@ -322,7 +276,7 @@ fn a_round_counts_when_it_is_complete() {
 #[test]
 fn a_region_around_a_window_stays() {
     let pauses = [0..2_000, 3_000..u64::MAX];
-    let mut threads = Threads::new();
+    let mut threads = Threads::new(LIMIT_BYTES);
     threads.write(1, 1_100, &Fact::LabelPush { level: 1, label: StringId(1) });
     threads.seal(1);
     threads.write(1, 2_500, &allocation(5, 8));
@@ -367,7 +321,7 @@ proptest! {
     ) {
         let (start, first, window, second) = lengths;
         let pauses = [start..start + first, start + first + window..start + first + window + second];
-        let mut threads = Threads::new();
+        let mut threads = Threads::new(LIMIT_BYTES);
         let mut written = Vec::new();
         let mut live = std::collections::HashSet::new();
         let mut depth = HashMap::<u32, u32>::new();

@@ -5,6 +5,7 @@ mod bombs;
 mod catching_up;
 mod compaction;
 mod facts;
+mod flight_recorder;
 mod hazards;
 mod order;
 mod recovery;

@@ -1,11 +1,12 @@
 //! Makes trace files for the tests.
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use msmemscope_event::{BlockProperties, Device, Fact, Pool, Record, StackId, StringId};
-use msmemscope_trace::writer::{Chunk, ProcessIdentity, TraceFile};
+use msmemscope_trace::writer::{Chunk, ChunkError, ProcessIdentity, TraceFile};
 use msmemscope_trace::{TRACE_FILE_NAME, Trace};
 
 pub const IDENTITY: ProcessIdentity = ProcessIdentity {
@@ -18,7 +19,7 @@ pub const IDENTITY: ProcessIdentity = ProcessIdentity {
 
 /// A directory with one trace file in the making.
 pub struct Recording {
-    _directory: tempfile::TempDir,
+    _directory: Option<tempfile::TempDir>,
     pub path: PathBuf,
     pub file: TraceFile,
 }
@@ -28,7 +29,13 @@ impl Recording {
         let directory = tempfile::tempdir().expect("temporary directory");
         let path = directory.path().join(TRACE_FILE_NAME);
         let file = TraceFile::create_with(c_path(&path), &IDENTITY, limit_bytes, buffered).expect("trace file");
-        Self { _directory: directory, path, file }
+        Self { _directory: Some(directory), path, file }
+    }
+
+    /// In a directory of somebody else.
+    pub fn at(path: PathBuf, limit_bytes: u64) -> Self {
+        let file = TraceFile::create(c_path(&path), &IDENTITY, limit_bytes).expect("trace file");
+        Self { _directory: None, path, file }
     }
 
     pub fn chunk(&self, thread_id: u32, monotonic_ns: u64) -> Chunk {
@@ -37,6 +44,64 @@ impl Recording {
 
     pub fn bytes(&self) -> Vec<u8> {
         std::fs::read(&self.path).expect("trace file")
+    }
+}
+
+/// Threads that write into chunks of one file.
+pub struct Threads {
+    pub recording: Recording,
+    chunks: HashMap<u32, Chunk>,
+}
+
+impl Threads {
+    pub fn new(limit_bytes: u64) -> Self {
+        Self::of(Recording::new(false, limit_bytes))
+    }
+
+    pub fn of(recording: Recording) -> Self {
+        Self { recording, chunks: HashMap::new() }
+    }
+
+    /// False if there is no room.
+    pub fn write(&mut self, thread_id: u32, monotonic_ns: u64, fact: &Fact<'_>) -> bool {
+        let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
+        self.write_record(&Record { monotonic_ns, thread_id, native_stack, python_stack, fact: *fact })
+    }
+
+    /// False if there is no room.
+    pub fn write_record(&mut self, record: &Record<'_>) -> bool {
+        let Record { monotonic_ns, thread_id, native_stack, python_stack, fact } = record;
+        let (&thread_id, &monotonic_ns) = (thread_id, monotonic_ns);
+        let append = |chunk: &mut Chunk| chunk.append(monotonic_ns, *native_stack, *python_stack, fact);
+        if let Some(chunk) = self.chunks.get_mut(&thread_id)
+            && append(chunk)
+        {
+            return true;
+        }
+        self.seal(thread_id);
+        match self.recording.file.allocate_chunk(thread_id, monotonic_ns) {
+            Ok(mut chunk) => {
+                assert!(append(&mut chunk));
+                self.chunks.insert(thread_id, chunk);
+                true
+            }
+            Err(error) => {
+                assert_eq!(error, ChunkError::SizeLimit);
+                false
+            }
+        }
+    }
+
+    pub fn seal(&mut self, thread_id: u32) {
+        if let Some(full) = self.chunks.remove(&thread_id) {
+            self.recording.file.seal_chunk(full);
+        }
+    }
+
+    pub fn trace(&self) -> Trace {
+        let trace = Trace::open(&self.recording.path).expect("trace");
+        assert_eq!(trace.completeness().damage, []);
+        trace
     }
 }
 

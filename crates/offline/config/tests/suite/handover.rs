@@ -33,6 +33,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         proptest::option::of(watch()),
         path(),
         proptest::option::of(any::<u64>()),
+        proptest::option::of(any::<u64>()),
     );
     (sets, stacks, devices, choices, values).prop_map(|(sets, stacks, devices, choices, values)| {
         let levels = [LogLevel::Debug, LogLevel::Info, LogLevel::Warn, LogLevel::Error];
@@ -55,6 +56,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             color: ColorChoice::default(),
             holders: choices.3,
             max_trace_size_bytes: values.4,
+            flight_recorder_bytes: values.5,
         }
     })
 }

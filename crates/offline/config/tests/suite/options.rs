@@ -170,6 +170,19 @@ fn max_trace_size() {
 }
 
 #[test]
+fn flight_recorder() {
+    for (option, bytes) in [
+        ("--flight-recorder", Some(256 << 20)),
+        ("--flight-recorder=on", Some(256 << 20)),
+        ("--flight-recorder=8MiB", Some(8 << 20)),
+        ("--flight-recorder=off", None),
+    ] {
+        assert_run(&[option], |settings| settings.flight_recorder_bytes = bytes);
+    }
+    assert_refused("--flight-recorder", &["0", "7MiB", "-1", "big"]);
+}
+
+#[test]
 fn data_format() {
     for option in ["--data-format", "--format"] {
         for (value, csv, db) in

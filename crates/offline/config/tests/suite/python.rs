@@ -80,6 +80,21 @@ fn a_further_call_starts_from_defaults_but_keeps_what_holds_for_the_process() {
 }
 
 #[test]
+fn what_a_flight_recorder_has_forgotten_is_gone() {
+    let begun = Settings { flight_recorder_bytes: Some(64 << 20), ..defaults() };
+    for (value, is_fixed, expected) in
+        [("off", false, None), ("off", true, Some(64 << 20)), ("32MiB", true, Some(32 << 20))]
+    {
+        let change = apply_python_config(&[("flight_recorder", value)]).expect("valid");
+        let (settings, notes) = change.apply_in_python(&begun, None, is_fixed);
+        assert_eq!(settings.flight_recorder_bytes, expected);
+        assert_eq!(notes.len(), usize::from(value == "off" && is_fixed));
+    }
+    let (settings, _) = apply_python_config(&[]).expect("valid").apply_in_python(&begun, None, true);
+    assert_eq!(settings.flight_recorder_bytes, begun.flight_recorder_bytes, "it holds for the process");
+}
+
+#[test]
 fn keys_that_a_call_does_not_name_stay_as_the_command_line_set_them() {
     let launched = Settings { steps: vec![7], output: "/data/cli".into(), ..defaults() };
     let change = apply_python_config(&[("analysis", "leaks,decompose"), ("output", "/data/script")]).expect("valid");

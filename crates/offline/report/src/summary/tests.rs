@@ -107,6 +107,21 @@ fn details_and_what_was_before_recording_began_are_no_lost_events() {
 }
 
 #[test]
+fn a_flight_recorder_says_since_when_everything_is_there() {
+    let completeness = Completeness {
+        complete_since_ns: Some(5_000_000_000),
+        latest_ns: 17_500_000_000,
+        records_left_out: 1 << 40,
+        closed: true,
+        ..Completeness::default()
+    };
+    let lines = ["what came and went before the last 12.5 s (flight recorder)"];
+    assert_eq!(missing(&completeness, &Summary::default()), lines);
+    let everything = Completeness { complete_since_ns: None, ..completeness };
+    assert_eq!(missing(&everything, &Summary::default()), [""; 0]);
+}
+
+#[test]
 fn many_processes_are_shown_as_a_table_with_totals() {
     let processes: Vec<ProcessReport> = (0..25)
         .map(|rank| {
