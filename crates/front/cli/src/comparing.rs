@@ -58,7 +58,9 @@ pub fn compare_inputs(settings: &Settings, inputs: &[PathBuf; 2], wanted: Wanted
     let current = std::env::current_dir().map_err(|error| format!("the working directory is gone: {error}"))?;
     if comparison.is_of_memory_only() {
         if wanted.as_html {
-            return Err("--html: the page shows operators or kernels, and neither input has any".to_owned());
+            return Err(
+                "--html: the page shows operators or kernels that both inputs have, and there are none".to_owned()
+            );
         }
         return match wanted.as_json {
             true => print_json(&serde_json::json!({ "comparison": comparison, "file": null, "page": null })),

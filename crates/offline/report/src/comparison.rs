@@ -25,7 +25,13 @@ pub fn comparison(comparison: &Comparison) -> String {
     }
     let is_of_memory_only = comparison.is_of_memory_only();
     if is_of_memory_only {
-        let sentence = format!("Neither side has {noun} that could be lined up; what they hold is compared.");
+        let has = |side: fn(&Pair) -> i64| comparison.devices.iter().any(|device| side(&device.items) > 0);
+        let lacking = match (has(|items| items.base), has(|items| items.other)) {
+            (true, _) => "The other has no",
+            (_, true) => "The base has no",
+            _ => "Neither side has",
+        };
+        let sentence = format!("{lacking} {noun} that could be lined up; what they hold is compared.");
         push_wrapped(&mut text, &sentence, "");
     }
     if comparison.is_equal() && is_of_memory_only {

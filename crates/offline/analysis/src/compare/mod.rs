@@ -231,7 +231,7 @@ impl Comparison {
             .collect()
     }
 
-    /// Whether neither side has anything that could be lined up, so that only what they hold was compared.
+    /// Whether a side has nothing that could be lined up, so that only what they hold was compared.
     pub fn is_of_memory_only(&self) -> bool {
         self.rows.is_empty()
     }
@@ -256,11 +256,11 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
     {
         return Err(CompareError::DifferentFrameworks { base, other });
     }
-    // What neither has, such as snapshots of a framework, cannot be lined up, but what they hold can be compared.
-    let has_memory_only = [base, other].iter().all(|profile| {
-        let has_items = !profile.is_empty() || profile.other_level_has_items();
-        !has_items && profile.step().is_none() && profile.has_memory()
-    });
+    // What a side has none of, such as snapshots of a framework, cannot be lined up, but what both hold can be compared.
+    let sides = || [base, other].into_iter();
+    let has_items = |profile: &Profile| !profile.is_empty() || profile.other_level_has_items();
+    let has_memory_only = sides().any(|profile| !has_items(profile) && profile.recorded_steps().is_empty())
+        && sides().all(|profile| profile.step().is_none() && profile.has_memory());
     for (which, profile) in [("base", base), ("other", other)] {
         if profile.is_empty() && !has_memory_only {
             return Err(CompareError::NothingToCompare {
@@ -288,7 +288,9 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
     for device in devices {
         let (left, right) = (base.device(device), other.device(device));
         let first_row = comparison.rows.len();
-        align_items(&left.items, &right.items, device, &mut comparison.rows);
+        if !has_memory_only {
+            align_items(&left.items, &right.items, device, &mut comparison.rows);
+        }
         let rows = &comparison.rows[first_row..];
         let count = |wanted: fn(&Row) -> bool| rows.iter().filter(|row| wanted(row)).count() as u64;
         let sum = |items: &[Item]| items.iter().map(|item| item.change_bytes).sum();

@@ -164,6 +164,28 @@ fn what_cannot_be_compared_is_named() {
     assert_eq!(error.to_string(), "the base input has no operators; try --level=kernel");
 }
 
+#[test]
+fn what_only_one_side_has_leaves_what_both_hold() {
+    let with_operators = run(&PLAIN);
+    let mut snapshot = Dump::new();
+    snapshot.malloc_at(0x1000, 70, "/me/train.py(3): load\n");
+    let (with_operators, snapshot) = (with_operators.open(), snapshot.open());
+    for (base, other, lacking) in [(&with_operators, &snapshot, "The other"), (&snapshot, &with_operators, "The base")]
+    {
+        let (comparison, _) = compare_inputs(base, other, Level::Operator).unwrap();
+        assert!(comparison.is_of_memory_only() && !comparison.is_equal());
+        let device = &comparison.devices[0];
+        let (peak, end) = (device.peak_bytes, device.end_bytes);
+        assert!(peak.base != peak.other && [peak.base, peak.other].contains(&70), "{peak:?}");
+        assert!([end.base, end.other].contains(&70), "{end:?}");
+        assert!(comparison.sites.iter().any(|site| site.name == "/me/train.py:3 load"), "{:?}", comparison.sites);
+        let text = msmemscope_report::comparison(&comparison);
+        let first =
+            format!("{lacking} has no operators that could be lined up; what they hold is compared.\nDevice 0:\n");
+        assert!(text.starts_with(&first), "{text}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
