@@ -20,6 +20,7 @@ PYTHON ?= python3
 VENV := target/venv
 WHEEL_TOOLS := target/wheel-tools
 DOCS_VENV := target/docs-venv
+HAZARDS := hazards:: security:: supervision:: guest:: bombs:: bad_files:: every_pause_makes_room the_smallest_file_makes_room
 HAZARDS_IN_PYTHON := $(wildcard tests/python/test_hazards*.py)
 PYTHON_SOURCES := python tests bench examples standin scripts/terminal-picture scripts/python-reference \
 	crates/job/recorder/src/import_package.py crates/job/recorder/src/follow_request.py
@@ -49,7 +50,7 @@ help:
 	@echo "make test-atb      10^5 operations of ATB by four threads, in both ABIs and every order of preloading"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
 	@echo "make test-python   the Python package, without any framework"
-	@echo "make test-wheel    install the wheel into a fresh environment and use it"
+	@echo "make test-wheel    install the wheel and the installer made of it into fresh places, use them, remove them"
 	@echo "make wheel         build the Python wheel, with the program and the libraries, into dist"
 	@echo "make wheels        wheels and installers for x86_64 and aarch64 that run on old systems (glibc 2.17)"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
@@ -97,8 +98,10 @@ $(WHEEL_TOOLS)/ready: scripts/wheel-requirements.txt
 
 # For x86_64 and aarch64 from one machine, from glibc 2.17 on, and the files that install without a network.
 wheels: $(WHEEL_TOOLS)/ready
+	rm -f dist/*manylinux*.whl dist/*.run
 	scripts/wheels $(WHEEL_TOOLS)
-	scripts/offline-installer target/wheels/build/$(HOST)/release dist/*manylinux*2_17_*.whl
+	scripts/offline-installer target/wheels/build/$(HOST)/release dist dist/*manylinux*2_17_*.whl
+	scripts/test-installer dist/msmemscope-*-$(shell uname -m).run
 
 demo-torch: python standin torch-venv
 	@scripts/demo-torch $(TORCH_VENV)/bin/python
@@ -123,9 +126,10 @@ test-crate:
 	$(TIMED_TESTS) $(CARGO) test $(LOCKED) -p $(PACKAGE)
 	@scripts/slowest-tests $(TEST_TIMES) 5
 
-# What is in a module `hazards` of a crate's suite or in tests/python/test_hazards*.py; test-fast runs it with the rest.
+# What is in a module `hazards` of a crate's suite or in tests/python/test_hazards*.py, and modules that are about nothing
+# else: hostile files and users, signals, closed terminals, full disks. test-fast runs all of it with the rest.
 test-hazards: build standin
-	$(CARGO) test $(LOCKED) --workspace --test suite hazards::
+	$(CARGO) test $(LOCKED) --workspace --test suite -- $(HAZARDS)
 	$(if $(HAZARDS_IN_PYTHON),$(MAKE) python $(VENV)/ready && $(VENV)/bin/python -m pytest $(HAZARDS_IN_PYTHON))
 
 # Instructions per event of the hot paths; times would depend on the machine's mood.
@@ -195,6 +199,8 @@ test-python: python standin $(VENV)/ready
 
 test-wheel: wheel standin
 	scripts/test-wheel
+	scripts/offline-installer $(RELEASE) target $$(ls -t dist/msmemscope-*.whl | head -n 1)
+	scripts/test-installer target/msmemscope-*-$(shell uname -m).run
 
 # The front end by itself, then every view in a real browser; left out, in one line, without Node or Chromium.
 test-browser: python standin $(VENV)/ready
