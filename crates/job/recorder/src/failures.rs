@@ -37,8 +37,11 @@ pub fn failed(error: ChunkError, directory: &Path, keeps_newest: bool) -> LossRe
             let text = "what is alive does not fit into the flight recorder (--flight-recorder)";
             (LossReason::SizeLimit, text.to_string())
         }
-        ChunkError::SizeLimit | ChunkError::System(libc::EFBIG) => {
+        ChunkError::SizeLimit => {
             (LossReason::SizeLimit, "the size limit of the trace is reached (--max-trace-size)".to_string())
+        }
+        ChunkError::System(libc::EFBIG) => {
+            (LossReason::SizeLimit, "the limit of file sizes is reached (ulimit -f)".to_string())
         }
         ChunkError::System(errno @ (libc::ENOSPC | libc::EDQUOT)) => {
             (LossReason::DiskFull, std::io::Error::from_raw_os_error(errno).to_string())

@@ -193,6 +193,7 @@ fn the_limit_of_the_shell_raises_no_signal() {
     let (with, said) = appearance(&run(&mut command));
     assert_eq!(with, without);
     assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("ulimit -f"), "{said:?}");
     assert!(lost(&lab.trace(), LossReason::SizeLimit) > 0);
 }
 
