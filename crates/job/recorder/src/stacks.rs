@@ -66,9 +66,6 @@ pub fn are_wanted(monotonic_ns: u64, is_allocation: bool) -> bool {
 
 /// The stacks of a memory event that happens now or, for frees, happened at `monotonic_ns`.
 pub fn of_event(monotonic_ns: u64, is_allocation: bool) -> Stacks {
-    if thread::has_stopped() {
-        return Stacks::NONE;
-    }
     let native_depth = NATIVE_DEPTH.load(Ordering::Relaxed);
     let python_depth = python_depth(is_allocation);
     Stacks {
@@ -94,9 +91,6 @@ pub fn python_is_asked_for() -> bool {
 
 /// The stack of an access: the line of code that uses memory is as good to know as the one that allocates.
 pub fn of_access(monotonic_ns: u64) -> Stacks {
-    if thread::has_stopped() {
-        return Stacks::NONE;
-    }
     let depth = PYTHON_ALLOCATION_DEPTH.load(Ordering::Relaxed);
     Stacks { native: StackId::NONE, python: take_python(monotonic_ns, depth) }
 }
@@ -104,9 +98,6 @@ pub fn of_access(monotonic_ns: u64) -> Stacks {
 /// The stacks of an allocation that failed.
 #[cold]
 pub fn of_failure(monotonic_ns: u64) -> Stacks {
-    if thread::has_stopped() {
-        return Stacks::NONE;
-    }
     let depth = NATIVE_DEPTH.load(Ordering::Relaxed).max(FAILURE_DEPTH);
     let python_depth = PYTHON_ALLOCATION_DEPTH.load(Ordering::Relaxed);
     Stacks { native: take_native(monotonic_ns, depth), python: take_python(monotonic_ns, python_depth) }

@@ -21,6 +21,10 @@ use crate::{clock, errno, failures, losses, message, owner, process, requests, s
 /// No thread has written under this generation.
 const NO_GENERATION: u64 = u64::MAX;
 
+/// The time of what happens in a thread for whose records the trace has no room any more. They are only counted: no clock
+/// is read and no stack is taken for them.
+const LOST_NS: u64 = u64::MAX;
+
 /// Stack that must be left to get another chunk.
 const NEW_CHUNK_BYTES: usize = 3 << 10;
 /// Stack that must be left to begin a recording.
@@ -129,7 +133,7 @@ pub fn prepare() {
 pub fn stamp() -> u64 {
     let context = context();
     if context.has_stopped() {
-        return following_stamp(); // What has it is lost.
+        return LOST_NS;
     }
     let stamp_ns = clock::monotonic_ns().max(context.last_stamp_ns.get() + 1);
     context.last_stamp_ns.set(stamp_ns);
@@ -142,7 +146,7 @@ pub fn stamp() -> u64 {
 fn quick_stamp() -> u64 {
     let context = context();
     if context.has_stopped() {
-        return following_stamp();
+        return LOST_NS;
     }
     let stamp_ns = context.quick_clock.monotonic_ns().max(context.last_stamp_ns.get() + 1);
     context.last_stamp_ns.set(stamp_ns);
@@ -153,6 +157,9 @@ fn quick_stamp() -> u64 {
 #[inline]
 pub fn following_stamp() -> u64 {
     let context = context();
+    if context.has_stopped() {
+        return LOST_NS;
+    }
     let stamp_ns = context.last_stamp_ns.get() + 1;
     context.last_stamp_ns.set(stamp_ns);
     stamp_ns
@@ -180,6 +187,10 @@ pub fn record_event_now(fact: &Fact<'_>) {
 /// Writes down a memory event that happened at a moment taken from [`stamp`], with its stacks.
 #[inline(always)]
 pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
+    if monotonic_ns == LOST_NS {
+        lost();
+        return;
+    }
     let is_allocation = matches!(fact, Fact::Allocation { .. } | Fact::AllocationWithHandle { .. });
     if stacks::are_wanted(monotonic_ns, is_allocation) {
         record_event_with_stacks(monotonic_ns, is_allocation, fact);
@@ -197,19 +208,26 @@ fn record_event_with_stacks(monotonic_ns: u64, is_allocation: bool, fact: &Fact<
 /// Writes down that an operator touches memory now, with the line of code that called it.
 pub fn record_access_now(fact: &Fact<'_>) {
     let monotonic_ns = stamp();
-    record_with_stacks(monotonic_ns, stacks::of_access(monotonic_ns), fact);
+    let stacks = if monotonic_ns == LOST_NS { Stacks::NONE } else { stacks::of_access(monotonic_ns) };
+    record_with_stacks(monotonic_ns, stacks, fact);
 }
 
 /// Writes down a fact that happens now, with the stacks an allocation would have.
 pub fn record_with_stacks_now(fact: &Fact<'_>) {
-    record_event_with_stacks(stamp(), true, fact);
+    let monotonic_ns = stamp();
+    if monotonic_ns == LOST_NS {
+        lost();
+    } else {
+        record_event_with_stacks(monotonic_ns, true, fact);
+    }
 }
 
 /// Writes down something rare, such as that an allocation has just failed, with stacks whoever asked for them.
 #[cold]
 pub fn record_rare_now(fact: &Fact<'_>) {
     let monotonic_ns = stamp();
-    record_with_stacks(monotonic_ns, stacks::of_failure(monotonic_ns), fact);
+    let stacks = if monotonic_ns == LOST_NS { Stacks::NONE } else { stacks::of_failure(monotonic_ns) };
+    record_with_stacks(monotonic_ns, stacks, fact);
 }
 
 /// Writes down a fact that happened at a moment taken from [`stamp`]. False if it is lost.
@@ -225,6 +243,9 @@ fn record_with_stacks(monotonic_ns: u64, stacks: Stacks, fact: &Fact<'_>) -> boo
 
 #[inline(always)]
 fn record_made<'a>(monotonic_ns: u64, stacks: Stacks, make: impl Fn() -> Fact<'a>) -> bool {
+    if monotonic_ns == LOST_NS {
+        return lost();
+    }
     let context = context();
     match context.desks.take_own() {
         Some(desk) => {
@@ -232,6 +253,15 @@ fn record_made<'a>(monotonic_ns: u64, stacks: Stacks, make: impl Fn() -> Fact<'a
         }
         None => record_elsewhere(context, monotonic_ns, stacks, &make()),
     }
+}
+
+/// Counts a record for which there is no room, and sees to whoever asks for something.
+#[cold]
+#[inline(never)]
+fn lost() -> bool {
+    losses::count(LossReason::SizeLimit, 1);
+    requests::serve();
+    false
 }
 
 /// Writes a record for which something is missing, or behind which somebody waits who asks for something.
@@ -334,8 +364,7 @@ impl Context {
 }
 
 impl Context {
-    /// Whether the trace has no room for this thread's records any more. They are only counted then: no clock is read and
-    /// no stack is taken for them.
+    /// Whether the trace has no room for this thread's records any more.
     #[inline(always)]
     fn has_stopped(&self) -> bool {
         self.has_stopped.get() && self.remains_stopped()
@@ -372,6 +401,10 @@ impl Context {
         let StartedOperator { framework, name, detail } = self.started_operator.get();
         let fact = Fact::OperatorBegin { framework, device: self.operator_device.get(), name, detail };
         let started_ns = self.started_ns.get();
+        if started_ns == LOST_NS {
+            losses::count(LossReason::SizeLimit, 1);
+            return;
+        }
         let _ = desk.append(started_ns, Stacks::NONE, &fact)
             || record_slowly(self, desk, started_ns, Stacks::NONE, &fact).is_ok();
     }
@@ -592,11 +625,6 @@ fn hand_on(desk: &Desk) {
         }
         left => process.leave(left, desk.live_place.take()),
     }
-}
-
-/// Whether nothing of this thread is written down any more.
-pub fn has_stopped() -> bool {
-    context().has_stopped()
 }
 
 /// Remembers the device this thread has just chosen.

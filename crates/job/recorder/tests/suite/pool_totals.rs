@@ -22,7 +22,7 @@ impl Book {
     fn block(&mut self, device: Option<Device>, address: u64) {
         let begins = device.is_some();
         // A free does not say its device; the address does.
-        let device = device.unwrap_or_else(|| Device::Npu((address >> 40 & 1) as u16));
+        let device = device.unwrap_or(Device::Npu((address >> 40 & 1) as u16));
         self.blocks.entry(device).or_default().push((begins, address, self.totals[&device]));
     }
 }
