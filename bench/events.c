@@ -1,15 +1,19 @@
 /*
  * The measured program: pairs of allocation and free under a call stack of known depth.
  *
- *   events hal|malloc|chain|none <pairs> <threads> <depth> [live blocks]
+ *   events hal|pool|malloc|chain|none <pairs> <threads> <depth> [live blocks]
  *
  * hal     halMemAlloc and halMemFree of the loaded driver
+ * pool    blocks of a pool, as torch_npu tells tools about them: what the pool holds with every block
  * chain   the same, but the stack runs through a library with 50,000 symbols
  * malloc  malloc and free, for tools that watch those
  * none    nothing, to know what the loop itself costs
  *
+ * With no threads the main thread does it, as in most training jobs.
+ *
  * Prints the CPU time of all threads per event, the wall time, and the peak of resident memory, in one line.
  */
+#include <mstx/ms_tools_ext.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,6 +50,23 @@ static void hal_pairs(void)
     }
 }
 
+static void pool_pairs(void)
+{
+    mstxDomainHandle_t domain = mstxDomainCreateA("ptaCaching");
+    for (long pair = 0; pair < pairs; pair++) {
+        void *address = (void *)(0x12c041200000 + 512 * (uint64_t)(pair % 4000));
+        mstxMemVirtualRangeDesc_t total = {0, address, 64 << 20}, block = {0, address, 512};
+        mstxMemHeapDesc_t heap = {.typeSpecificDesc = &total};
+        mstxMemRegionsRegisterBatch_t begins = {.regionCount = 1, .regionDescArray = &block};
+        mstxMemRegionRef_t reference = {.refType = MSTX_MEM_REGION_REF_TYPE_POINTER, .pointer = address};
+        mstxMemRegionsUnregisterBatch_t ends = {.refCount = 1, .refArray = &reference};
+        mstxMemHeapRegister(domain, &heap);
+        mstxMemRegionsRegister(domain, &begins);
+        mstxMemHeapRegister(domain, &heap);
+        mstxMemRegionsUnregister(domain, &ends);
+    }
+}
+
 static void malloc_pairs(void)
 {
     for (long pair = 0; pair < pairs; pair++) {
@@ -68,6 +89,8 @@ static void body(void *result)
         malloc_pairs();
     } else if (!strcmp(kind, "none")) {
         none_pairs();
+    } else if (!strcmp(kind, "pool")) {
+        pool_pairs();
     } else {
         hal_pairs();
     }
@@ -116,7 +139,7 @@ static long peak_resident_kib(void)
 int main(int count, char **arguments)
 {
     if (count < 5) {
-        fprintf(stderr, "usage: events hal|malloc|chain|none <pairs> <threads> <depth> [live blocks]\n");
+        fprintf(stderr, "usage: events hal|pool|malloc|chain|none <pairs> <threads> <depth> [live blocks]\n");
         return 2;
     }
     kind = arguments[1];
@@ -132,13 +155,16 @@ int main(int count, char **arguments)
         pthread_create(&thread[index], NULL, run, &cpu_ns[index]);
     }
     uint64_t total_ns = 0;
+    if (!threads) {
+        run(&total_ns);
+    }
     for (int index = 0; index < threads && index < 64; index++) {
         pthread_join(thread[index], NULL);
         total_ns += cpu_ns[index];
     }
     uint64_t wall_ns = clock_ns(CLOCK_MONOTONIC) - begin;
     getpgrp();
-    double events = 2.0 * (double)pairs * threads;
+    double events = 2.0 * (double)pairs * (threads ? threads : 1);
     printf("cpu_ns_per_event=%.2f wall_ns=%llu resident_kib=%ld\n", (double)total_ns / events,
            (unsigned long long)wall_ns, peak_resident_kib());
     return 0;

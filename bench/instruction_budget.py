@@ -28,14 +28,19 @@ BUDGET = ROOT / "bench" / "instruction_budget.json"
 PAIRS = 4_000
 ROOM = 1.10
 
-# Paths of C programs: options of msmemscope (None: without it), arguments of the program behind the number of pairs.
+# Paths of C programs: options of msmemscope, then kind, threads and depth of bench/events.c.
 PATHS = {
-    "no tool": (None, "hal", 0),
-    "off": (["--events=none"], "hal", 0),
-    "shadow": (["--collect-mode=deferred"], "hal", 0),
-    "on": ([], "hal", 0),
-    "on with stacks c:20": (["--call-stack=c:20"], "hal", 20),
+    "off": (["--events=none"], "hal", 1, 0),
+    "shadow": (["--collect-mode=deferred"], "hal", 1, 0),
+    "on": ([], "hal", 1, 0),
+    "on with stacks c:20": (["--call-stack=c:20"], "hal", 1, 20),
+    "the same, main thread": (["--call-stack=c:20"], "hal", 0, 20),
+    "pool": ([], "pool", 0, 0),
+    "pool with stacks c:20": (["--call-stack=c:20"], "pool", 0, 20),
+    "beyond the size limit": (["--max-trace-size=1MiB", "--call-stack=c:20"], "hal", 0, 20),
 }
+# So many pairs do not fit into a trace of the smallest size.
+PAIRS_BEYOND_LIMIT = 60_000
 
 # Paths of Python programs: measurement of bench/python.py, variant, the one it is compared with, events in a round.
 PYTHON_PATHS = {
@@ -61,8 +66,8 @@ def instructions(command, environment, directory):
     return int(re.search(r"^totals: (\d+)", counted.with_suffix(".2").read_text(), re.MULTILINE)[1])
 
 
-def instructions_of_pairs(options, kind, depth, pairs):
-    """Instructions of a C program that allocates and frees so many times."""
+def instructions_of_pairs(options, kind, threads, depth, pairs):
+    """Instructions of a C program that allocates and frees so many times; without options it runs without the tool."""
     with tempfile.TemporaryDirectory() as directory:
         # The launcher is left out: it would be counted as well. Its environment is what matters.
         environment = dict(os.environ)
@@ -71,7 +76,7 @@ def instructions_of_pairs(options, kind, depth, pairs):
             text = subprocess.run([str(part) for part in command], capture_output=True, check=True).stdout
             pairs_of_environment = (entry.split(b"=", 1) for entry in text.split(b"\0") if b"=" in entry)
             environment = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs_of_environment}
-        return instructions([bench.WORK / "events", kind, pairs, 1, depth], environment, directory)
+        return instructions([bench.WORK / "events", kind, pairs, threads, depth], environment, directory)
 
 
 def instructions_of_python(measurement, variant, count):
@@ -82,19 +87,24 @@ def instructions_of_python(measurement, variant, count):
         return instructions(started["args"], environment, directory)
 
 
-def cost_of_one(count):
+def cost_of_one(count, pairs=PAIRS):
     """What one more costs, by the difference between many and twice as many."""
-    return (count(2 * PAIRS) - count(PAIRS)) / PAIRS
+    return (count(2 * pairs) - count(pairs)) / pairs
 
 
 def added_instructions():
     """What an event costs on every path, beyond the program itself. Several programs are counted at a time."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        native = {name: pool.submit(cost_of_one, partial(instructions_of_pairs, *path)) for name, path in PATHS.items()}
+
+        def count(path):
+            pairs = PAIRS_BEYOND_LIMIT if "--max-trace-size=1MiB" in (path[0] or []) else PAIRS
+            return pool.submit(cost_of_one, partial(instructions_of_pairs, *path), pairs)
+
+        native = {name: count(path) for name, path in PATHS.items()}
+        without_tool = {kind: count((None, kind, 1, 0)) for kind in sorted({path[1] for path in PATHS.values()})}
         variants = {(path[0], variant) for path in PYTHON_PATHS.values() for variant in path[1:3]}
         python = {key: pool.submit(cost_of_one, partial(instructions_of_python, *key)) for key in sorted(variants)}
-    alone = native.pop("no tool").result()
-    added = {name: (cost.result() - alone) / 2 for name, cost in native.items()}
+    added = {name: (cost.result() - without_tool[PATHS[name][1]].result()) / 2 for name, cost in native.items()}
     for name, (measurement, variant, base, events) in PYTHON_PATHS.items():
         added[name] = (python[measurement, variant].result() - python[measurement, base].result()) / events
     return {name: round(count, 1) for name, count in added.items()}

@@ -61,7 +61,8 @@ def build():
         compile_c(library, source, "-O1", *WHOLE_CALLS, *AS_LIBRARY)
     driver = "-Wl,-soname,libascend_hal.so"
     compile_c(WORK / "libascend_hal.so", ROOT / "bench/driver_stub.c", "-O2", "-Wall", driver, *AS_LIBRARY)
-    linked = (f"-L{WORK}", "-lascend_hal", "-lchain", "-lpthread", f"-Wl,-rpath,{WORK}")
+    tools_interface = f"-I{ROOT / 'standin/include'}"
+    linked = (tools_interface, f"-L{WORK}", "-lascend_hal", "-lchain", "-lpthread", f"-Wl,-rpath,{WORK}")
     events = (ROOT / "bench/events.c", "-O2", "-Wall", *WHOLE_CALLS, *linked)
     compile_c(WORK / "events", *events)
     compile_c(WORK / "libevents.so", *events, "-Dmain=events_main", *AS_LIBRARY)
