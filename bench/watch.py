@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "target" / "release"
 LEAST_GIGABYTES = 5
 MOST_SECONDS, MOST_MEGABYTES = 3, 500
+#: How many of a hundred operators differ.
+PERCENT = (1, 33)
 REFERENCE = "30 to 39 s and 2.6 GB"
 
 
@@ -38,6 +40,20 @@ def measure(*command):
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6
 
 
+def compare(options, percent):
+    """Seconds and megabytes of comparing two recordings that differ in so many of a hundred operators."""
+    with tempfile.TemporaryDirectory() as directory:
+        run(RELEASE / "examples" / "comparison_input", directory, options.events, percent)
+        command = (
+            RELEASE / "msmemscope",
+            "compare",
+            f"--output={directory}/out",
+            f"{directory}/base",
+            f"{directory}/other",
+        )
+        return min(measure(*command) for _ in range(options.rounds))
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--events", type=int, default=1_000_000)
@@ -47,16 +63,7 @@ def main():
     run("cargo", "build", "--release", "-p", "msmemscope-analysis", "--example", "comparison_input")
     hashing = [json.loads(run(RELEASE / "examples" / "watch_speed")) for _ in range(options.rounds)]
     fingerprint, checksum = (max(measured[name] for measured in hashing) for name in ("fingerprint", "checksum"))
-    with tempfile.TemporaryDirectory() as directory:
-        run(RELEASE / "examples" / "comparison_input", directory, options.events)
-        command = (
-            RELEASE / "msmemscope",
-            "compare",
-            f"--output={directory}/out",
-            f"{directory}/base",
-            f"{directory}/other",
-        )
-        seconds, megabytes = min(measure(*command) for _ in range(options.rounds))
+    compared = {percent: compare(options, percent) for percent in PERCENT}
     lines = [
         "# Watching memory, comparing recordings",
         "",
@@ -67,13 +74,17 @@ def main():
         "|---|---|---|",
         f"| hash of contents, as all watching uses it | {fingerprint:.1f} GB/s | {LEAST_GIGABYTES} GB/s |",
         f"| checksum of `watch_dump_data_check_sum` files | {checksum:.1f} GB/s | - |",
-        f"| compare two recordings of {options.events:,} events that differ in 1 % | {seconds:.1f} s, "
-        f"{megabytes:.0f} MB | {MOST_SECONDS} s, {MOST_MEGABYTES} MB |",
+        *(
+            f"| compare two recordings of {options.events:,} events that differ in {percent} % of the operators | "
+            f"{seconds:.1f} s, {megabytes:.0f} MB | {MOST_SECONDS} s, {MOST_MEGABYTES} MB |"
+            for percent, (seconds, megabytes) in compared.items()
+        ),
         "",
         f"The comparison is the whole command, with reading both recordings and writing all rows; the reference tool "
         f"needs {REFERENCE}.",
     ]
-    if fingerprint < LEAST_GIGABYTES or seconds > MOST_SECONDS or megabytes > MOST_MEGABYTES:
+    is_slow = any(seconds > MOST_SECONDS or megabytes > MOST_MEGABYTES for seconds, megabytes in compared.values())
+    if fingerprint < LEAST_GIGABYTES or is_slow:
         lines.append("A target was missed in this run.")
     print("\n".join(lines[5:-1]))
     (ROOT / "docs" / "benchmarks-watch-compare.md").write_text("\n".join(lines) + "\n")

@@ -1,5 +1,5 @@
-//! Makes two recordings that differ in one operator of a hundred: `comparison_input <directory> <events>`
-//! writes `base` and `other` into the directory.
+//! Makes two recordings that differ in some of a hundred operators, one if nothing is said:
+//! `comparison_input <directory> <events> [<percent>]` writes `base` and `other` into the directory.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +67,8 @@ fn operator(writer: &mut Writer, name: StringId, slot: u64, size_bytes: u64, is_
     writer.record(&Fact::OperatorEnd { framework, device: DEVICE, name, detail });
 }
 
-fn make(directory: &Path, operators: u64, differs: bool) {
+/// Every operator at such a distance differs, in one of four ways.
+fn make(directory: &Path, operators: u64, distance: Option<u64>) {
     let mut writer = Writer::new(directory);
     for id in 1..=NAMES {
         let text = format!("torch._ops.aten.operator{id}.default");
@@ -80,14 +81,15 @@ fn make(directory: &Path, operators: u64, differs: bool) {
         let name = StringId((1 + (random >> 33) % NAMES) as u32);
         let size_bytes = 512 * (1 + (random >> 20) % 1000);
         let slot = index % LIVE;
-        match if differs { index % 400 } else { u64::MAX } {
-            7 => {}
-            107 => {
+        let differs = distance.filter(|distance| index % distance == 7 % distance);
+        match differs.map(|distance| index / distance % 4) {
+            Some(0) => {}
+            Some(1) => {
                 operator(&mut writer, StringId(NAMES as u32), slot, size_bytes, &mut is_alive);
                 operator(&mut writer, name, slot, size_bytes, &mut is_alive);
             }
-            207 => operator(&mut writer, name, slot, size_bytes + 512, &mut is_alive),
-            307 => operator(&mut writer, StringId(1), slot, size_bytes, &mut is_alive),
+            Some(2) => operator(&mut writer, name, slot, size_bytes + 512, &mut is_alive),
+            Some(3) => operator(&mut writer, StringId(1), slot, size_bytes, &mut is_alive),
             _ => operator(&mut writer, name, slot, size_bytes, &mut is_alive),
         }
     }
@@ -98,7 +100,9 @@ fn main() {
     let mut arguments = std::env::args_os().skip(1);
     let directory = arguments.next().expect("a directory");
     let events: u64 = arguments.next().and_then(|text| text.to_str()?.parse().ok()).unwrap_or(1_000_000);
-    for (name, differs) in [("base", false), ("other", true)] {
-        make(&Path::new(&directory).join(name), events / EVENTS_PER_OPERATOR, differs);
+    let percent: u64 = arguments.next().and_then(|text| text.to_str()?.parse().ok()).unwrap_or(1);
+    let distance = (100 / percent.clamp(1, 100)).max(1);
+    for (name, distance) in [("base", None), ("other", Some(distance))] {
+        make(&Path::new(&directory).join(name), events / EVENTS_PER_OPERATOR, distance);
     }
 }

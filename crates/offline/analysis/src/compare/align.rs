@@ -1,14 +1,21 @@
 //! Which elements two sequences have in common: Myers' O(ND) algorithm in linear space.
 //!
-//! The fewest possible differences are found as long as there are not too many of them: long similar
-//! sequences take time in proportion to their length plus the square of the differences. When the work
-//! budget is used up the search takes the most promising way instead of the best, so that two sequences
-//! with nothing in common end as well.
+//! Elements that the other sequence lacks altogether are differences in any case and are left out first. The fewest
+//! possible differences are found as long as there are not too many of them, which takes time in proportion to the length
+//! plus the square of the differences. With more of them the sequences are gone through in windows, each of which is
+//! aligned in the best way and then believed as far as its middle: differences that have to do with each other are seldom
+//! further apart. Windows grow where there is nothing in common to go by.
 
-/// Steps spent on exact searching.
-const WORK_BUDGET: u64 = 3_000_000_000;
-/// Differences followed per search once the budget is used up.
-const DIFFERENCES_BEYOND_BUDGET: usize = 64;
+use rustc_hash::FxHashSet;
+
+/// With more differences than this the best alignment of the whole is not searched for.
+const MOST_DIFFERENCES: usize = 16_000;
+/// Differences followed in a window.
+const WINDOW_DIFFERENCES: usize = 128;
+/// Differences followed in the largest windows.
+const LARGEST_WINDOW_DIFFERENCES: usize = 1 << 14;
+/// Steps that windows may take beyond their usual size.
+const WIDENING_BUDGET: u64 = 150_000_000;
 
 /// What only one of two sequences has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,26 +28,37 @@ pub(crate) struct Alignment {
 
 /// Aligns two sequences.
 pub(crate) fn align(before: &[u32], after: &[u32]) -> Alignment {
-    align_within(before, after, WORK_BUDGET)
+    let (of_before, of_after) = (shared_positions(before, after), shared_positions(after, before));
+    let elements = |sequence: &[u32], positions: &[usize]| positions.iter().map(|&at| sequence[at]).collect::<Vec<_>>();
+    let shared = align_shared(&elements(before, &of_before), &elements(after, &of_after));
+    let spread = |length: usize, positions: &[usize], differs: &[bool]| {
+        let mut all = vec![true; length];
+        positions.iter().zip(differs).for_each(|(&position, &differs)| all[position] = differs);
+        all
+    };
+    Alignment {
+        removed: spread(before.len(), &of_before, &shared.removed),
+        added: spread(after.len(), &of_after, &shared.added),
+    }
 }
 
-fn align_within(before: &[u32], after: &[u32], budget: u64) -> Alignment {
-    let mut alignment = Alignment { removed: vec![false; before.len()], added: vec![false; after.len()] };
-    let mut search = Search { before, after, forward: Furthest::default(), backward: Furthest::default(), budget };
-    let mut open = vec![Area { left: 0, right: before.len(), top: 0, bottom: after.len() }];
-    while let Some(area) = open.pop() {
-        let area = search.without_common_ends(area);
-        if area.left == area.right {
-            alignment.added[area.top..area.bottom].fill(true);
-        } else if area.top == area.bottom {
-            alignment.removed[area.left..area.right].fill(true);
-        } else {
-            let run = search.middle(&area);
-            open.push(Area { right: run.left, bottom: run.top, ..area });
-            open.push(Area { left: run.right, top: run.bottom, ..area });
-        }
+/// Where a sequence has elements that another one has, too.
+fn shared_positions(sequence: &[u32], other: &[u32]) -> Vec<usize> {
+    let known: FxHashSet<u32> = other.iter().copied().collect();
+    sequence.iter().enumerate().filter(|(_, element)| known.contains(element)).map(|(position, _)| position).collect()
+}
+
+fn align_shared(before: &[u32], after: &[u32]) -> Alignment {
+    let mut search = Search::new(before, after);
+    let in_windows = search.in_windows(WINDOW_DIFFERENCES);
+    // The best alignment has no more differences than this one.
+    if in_windows.difference_count() <= MOST_DIFFERENCES { search.exactly() } else { in_windows }
+}
+
+impl Alignment {
+    fn difference_count(&self) -> usize {
+        self.removed.iter().chain(&self.added).filter(|differs| **differs).count()
     }
-    alignment
 }
 
 /// A part of both sequences: `left..right` of the first, `top..bottom` of the second.
@@ -84,10 +102,116 @@ struct Search<'a> {
     after: &'a [u32],
     forward: Furthest,
     backward: Furthest,
-    budget: u64,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(before: &'a [u32], after: &'a [u32]) -> Self {
+        Self { before, after, forward: Furthest::default(), backward: Furthest::default() }
+    }
+
+    fn whole(&self) -> Area {
+        Area { left: 0, right: self.before.len(), top: 0, bottom: self.after.len() }
+    }
+
+    fn nothing_known(&self) -> Alignment {
+        Alignment { removed: vec![false; self.before.len()], added: vec![false; self.after.len()] }
+    }
+
+    /// An alignment with the fewest possible differences.
+    fn exactly(&mut self) -> Alignment {
+        let mut alignment = self.nothing_known();
+        self.align_area(self.whole(), &mut alignment);
+        alignment
+    }
+
+    /// An alignment that is the best one window by window.
+    fn in_windows(&mut self, usual_differences: usize) -> Alignment {
+        let mut alignment = self.nothing_known();
+        let mut budget = WIDENING_BUDGET;
+        let mut rest = self.without_common_ends(self.whole());
+        while rest.left < rest.right && rest.top < rest.bottom {
+            let (window, is_last) = self.window(&rest, usual_differences, &mut budget);
+            self.align_area(window, &mut alignment);
+            if is_last {
+                return alignment;
+            }
+            // What lies behind the middle depends on what comes.
+            let (left, top) = middle_of(&window, &alignment);
+            alignment.removed[left..window.right].fill(false);
+            alignment.added[top..window.bottom].fill(false);
+            rest = self.without_common_ends(Area { left, top, ..rest });
+        }
+        self.align_area(rest, &mut alignment);
+        alignment
+    }
+
+    /// The next window: as much as can be passed with so many differences, and whether that is all there is. It is larger
+    /// where most of what it passes is not common.
+    fn window(&mut self, rest: &Area, usual_differences: usize, budget: &mut u64) -> (Area, bool) {
+        let mut differences = usual_differences;
+        loop {
+            let (across, down) = self.reach(rest, differences);
+            let window = run_to(rest, across, down);
+            let is_last = window.right == rest.right && window.bottom == rest.bottom;
+            let common = (across + down).saturating_sub(differences) / 2;
+            let work = (differences * differences) as u64 * 4;
+            if is_last || common >= differences / 4 || differences >= LARGEST_WINDOW_DIFFERENCES || work > *budget {
+                return (window, is_last);
+            }
+            *budget -= work;
+            differences *= 2;
+        }
+    }
+
+    /// How far one gets in an area with so many differences: the point with the most elements behind it.
+    fn reach(&mut self, area: &Area, most_differences: usize) -> (usize, usize) {
+        let (before, after) = (&self.before[area.left..area.right], &self.after[area.top..area.bottom]);
+        let (width, height, most) = (before.len() as i64, after.len() as i64, most_differences as i64);
+        self.forward.prepare(-most - 1, most + 1);
+        self.forward.set(1, 0);
+        let mut best = (0, 0);
+        for differences in 0..=most {
+            let (lowest, highest) = visited(differences, width, height);
+            let mut diagonal = lowest;
+            while diagonal <= highest {
+                let mut position = step(&self.forward, diagonal, differences);
+                while position < width
+                    && position - diagonal < height
+                    && before[position as usize] == after[(position - diagonal) as usize]
+                {
+                    position += 1;
+                }
+                self.forward.set(diagonal, position);
+                let down = position - diagonal;
+                if position <= width && down <= height && position + down > best.0 + best.1 {
+                    best = (position, down);
+                }
+                diagonal += 2;
+            }
+            if best == (width, height) {
+                break;
+            }
+        }
+        (best.0 as usize, best.1 as usize)
+    }
+
+    /// Aligns an area with the fewest possible differences.
+    fn align_area(&mut self, area: Area, alignment: &mut Alignment) {
+        let mut open = vec![area];
+        while let Some(area) = open.pop() {
+            let area = self.without_common_ends(area);
+            if area.left == area.right {
+                alignment.added[area.top..area.bottom].fill(true);
+            } else if area.top == area.bottom {
+                alignment.removed[area.left..area.right].fill(true);
+            } else {
+                let run = self.middle(&area);
+                open.push(Area { right: run.left, bottom: run.top, ..area });
+                open.push(Area { left: run.right, top: run.bottom, ..area });
+            }
+        }
+    }
+
     fn without_common_ends(&self, mut area: Area) -> Area {
         while area.left < area.right && area.top < area.bottom && self.before[area.left] == self.after[area.top] {
             (area.left, area.top) = (area.left + 1, area.top + 1);
@@ -115,8 +239,7 @@ impl Search<'_> {
         self.backward.set(1, 0);
         let most = (width + height + 1) / 2;
         for differences in 0..=most {
-            let lowest = -(differences - 2 * (differences - height).max(0));
-            let highest = differences - 2 * (differences - width).max(0);
+            let (lowest, highest) = visited(differences, width, height);
             let mut diagonal = lowest;
             while diagonal <= highest {
                 let start = step(&self.forward, diagonal, differences);
@@ -161,36 +284,37 @@ impl Search<'_> {
                 }
                 diagonal += 2;
             }
-            let work = (highest - lowest + 2) as u64;
-            self.budget = self.budget.saturating_sub(work);
-            if self.budget == 0 && differences as usize >= DIFFERENCES_BEYOND_BUDGET {
-                return self.most_promising(area, lowest, highest, height);
-            }
         }
         unreachable!("both searches together cover the whole area")
     }
+}
 
-    /// The point the forward search got furthest to.
-    fn most_promising(&self, area: &Area, lowest: i64, highest: i64, height: i64) -> Area {
-        let mut best = (0, 0);
-        let mut diagonal = lowest;
-        while diagonal <= highest {
-            let across = self.forward.get(diagonal);
-            let down = across - diagonal;
-            if down <= height && across + down > best.0 + best.1 {
-                best = (across, down);
-            }
-            diagonal += 2;
+/// The diagonals that a search with this many differences visits: the first and the last.
+#[inline]
+fn visited(differences: i64, width: i64, height: i64) -> (i64, i64) {
+    (-(differences - 2 * (differences - height).max(0)), differences - 2 * (differences - width).max(0))
+}
+
+/// The point in the middle of a window, by how it is aligned.
+fn middle_of(window: &Area, alignment: &Alignment) -> (usize, usize) {
+    let (mut left, mut top) = (window.left, window.top);
+    let half = ((window.right - left) + (window.bottom - top)).div_ceil(2);
+    while (left - window.left) + (top - window.top) < half {
+        if left < window.right && alignment.removed[left] {
+            left += 1;
+        } else if top < window.bottom && alignment.added[top] {
+            top += 1;
+        } else {
+            (left, top) = (left + 1, top + 1);
         }
-        run_at(area, best.0, best.1, 0)
     }
+    (left, top)
 }
 
 /// Whether a diagonal was visited by a search with this many differences.
 #[inline]
 fn in_range(diagonal: i64, differences: i64, width: i64, height: i64) -> bool {
-    let lowest = -(differences - 2 * (differences - height).max(0));
-    let highest = differences - 2 * (differences - width).max(0);
+    let (lowest, highest) = visited(differences, width, height);
     (lowest..=highest).contains(&diagonal)
 }
 
@@ -202,6 +326,11 @@ fn step(furthest: &Furthest, diagonal: i64, differences: i64) -> i64 {
     }
     let (below, above) = (furthest.get(diagonal - 1), furthest.get(diagonal + 1));
     if diagonal == -differences || (diagonal != differences && below < above) { above } else { below + 1 }
+}
+
+/// The part of an area before a point.
+fn run_to(area: &Area, across: usize, down: usize) -> Area {
+    Area { right: area.left + across, bottom: area.top + down, ..*area }
 }
 
 fn run_at(area: &Area, across: i64, down: i64, length: i64) -> Area {
@@ -245,20 +374,69 @@ mod tests {
         }
 
         #[test]
-        fn without_budget_the_result_is_still_an_alignment(
+        fn windows_make_an_alignment(
             before in prop::collection::vec(0u32..3, 0..400),
             after in prop::collection::vec(0u32..3, 0..400),
+            differences in 1usize..40,
         ) {
-            let alignment = align_within(&before, &after, 0);
+            let alignment = Search::new(&before, &after).in_windows(differences);
             prop_assert_eq!(kept(&before, &alignment.removed), kept(&after, &alignment.added));
         }
+    }
+
+    /// A sequence, and the same with every third element exchanged for another one of those, an element left out and one
+    /// put in now and then.
+    fn similar(length: usize, names: u32) -> (Vec<u32>, Vec<u32>) {
+        let mut random = 1u64;
+        let mut next = move || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as u32 % names
+        };
+        let before: Vec<u32> = (0..length).map(|_| next()).collect();
+        let mut after = Vec::with_capacity(length);
+        for (position, element) in before.iter().enumerate() {
+            match position % 90 {
+                31 => {}
+                62 => after.extend([*element, next()]),
+                offset if offset % 3 == 0 => after.push(next()),
+                _ => after.push(*element),
+            }
+        }
+        (before, after)
+    }
+
+    #[test]
+    fn windows_find_the_best_alignment_where_differences_are_near_each_other() {
+        let (before, after) = similar(6_000, 10_000);
+        let mut search = Search::new(&before, &after);
+        let (exact, in_windows) = (search.exactly(), search.in_windows(40));
+        assert!(exact.difference_count() > 3_000);
+        assert_eq!(in_windows.difference_count(), exact.difference_count());
+    }
+
+    #[test]
+    fn windows_grow_where_there_is_nothing_in_common() {
+        let (before, _) = similar(3_000, 10_000);
+        let after: Vec<u32> =
+            before[..1000].iter().copied().chain(20_000..21_000).chain(before[1000..].to_vec()).collect();
+        let alignment = Search::new(&before, &after).in_windows(WINDOW_DIFFERENCES);
+        assert_eq!(alignment.difference_count(), 1_000);
     }
 
     #[test]
     fn sequences_with_nothing_in_common_end_too() {
         let before: Vec<u32> = (0..3000).collect();
         let after: Vec<u32> = (10_000..13_000).collect();
-        let alignment = align_within(&before, &after, 1000);
+        let alignment = align(&before, &after);
         assert!(alignment.removed.iter().all(|&removed| removed) && alignment.added.iter().all(|&added| added));
+    }
+
+    #[test]
+    fn elements_in_reverse_order_end_too() {
+        let before: Vec<u32> = (0..20_000).collect();
+        let after: Vec<u32> = before.iter().rev().copied().collect();
+        let alignment = align(&before, &after);
+        assert_eq!(kept(&before, &alignment.removed), kept(&after, &alignment.added));
+        assert!(!kept(&before, &alignment.removed).is_empty());
     }
 }
