@@ -1,6 +1,7 @@
 //! `finish` and `recover`, and the end of a run: results of recordings, with a progress bar.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use msmemscope_config::{Invocation, SettingsChange};
 use msmemscope_report::shell::quoted_path;
@@ -12,20 +13,49 @@ use serde_json::{Value, json};
 
 use crate::analyzing::print_json;
 use crate::exit_status::ExitStatus;
-use crate::progress::Bars;
+use crate::progress::{Bars, SharedBar};
 use crate::terminal::Terminal;
 use crate::{Outcome, print, print_text};
 
-/// Finishes recordings one after the other; errors go to the terminal.
+/// Recordings finished at a time, at the most: each of them takes some memory.
+const MOST_AT_A_TIME: usize = 16;
+
+/// Finishes recordings, side by side; errors go to the terminal.
 pub fn finish_all(
     recordings: &[RecordingDirectory],
     change: &SettingsChange,
     terminal: &Terminal,
 ) -> Vec<ProcessReport> {
-    let finish = |recording| {
-        finish_recording(recording, change, &mut Bars::default()).map_err(|message| terminal.error(message)).ok()
+    let results = match recordings {
+        [recording] => vec![finish_recording(recording, change, &mut Bars::default())],
+        _ => {
+            let sizes =
+                recordings.iter().map(|recording| recording.trace_path().metadata().map_or(0, |file| file.len()));
+            let sizes: Vec<u64> = sizes.collect();
+            let bar = SharedBar::new("writing results", sizes.iter().sum());
+            let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_A_TIME);
+            side_by_side(recordings.len(), workers, |index| {
+                finish_recording(&recordings[index], change, &mut bar.part(sizes[index]))
+            })
+        }
     };
-    recordings.iter().filter_map(finish).collect()
+    results.into_iter().filter_map(|result| result.map_err(|message| terminal.error(message)).ok()).collect()
+}
+
+/// Does so many pieces of work, several at a time, and returns what came of them in their order.
+fn side_by_side<Value: Send>(count: usize, workers: usize, work: impl Fn(usize) -> Value + Sync) -> Vec<Value> {
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let indices = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < count));
+        indices.map(|index| (index, work(index))).collect::<Vec<_>>()
+    };
+    let mut done: Vec<(usize, Value)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers.min(count)).map(|_| scope.spawn(take)).collect();
+        let results = threads.into_iter().map(|thread| thread.join());
+        results.flat_map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, value)| value).collect()
 }
 
 /// `finish` and `recover`: the results of the recordings in some directories. Recovering leaves out
@@ -100,5 +130,24 @@ pub fn tell_unfinished(output: &Path, is_meant: impl Fn(&TraceIdentity) -> bool,
         let (program, shown) = (terminal.program_name(), quoted_path(output));
         let recordings = if count == 1 { "1 recording has" } else { &format!("{count} recordings have") };
         terminal.warning(format!("{recordings} no results yet: {program} recover {shown}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn work_is_done_at_the_same_time_and_comes_back_in_order() {
+        // Nobody gets past the barrier alone.
+        let meeting = Barrier::new(2);
+        let doubled = side_by_side(10, 2, |index| {
+            meeting.wait();
+            2 * index
+        });
+        assert_eq!(doubled, (0..10).map(|index| 2 * index).collect::<Vec<_>>());
+        assert_eq!(side_by_side(0, 2, |index| index), Vec::<usize>::new());
     }
 }

@@ -1,10 +1,11 @@
 //! A progress bar on the terminal, shown only when there is enough to wait for.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use msmemscope_config::Variant;
-use msmemscope_results::finishing::Progress;
+use msmemscope_results::finishing::{ANALYSING, Progress};
 
 /// Less work is done before a bar could be read.
 const WORTH_A_BAR: u64 = 200_000;
@@ -64,5 +65,95 @@ impl Progress for Bars {
         if let Some(bar) = &mut self.current {
             bar.show(done, total);
         }
+    }
+}
+
+/// Bytes of a trace for each step of a bar: about those of an event.
+const BYTES_PER_STEP: u64 = 10;
+
+/// One bar for work that is done side by side, measured by the bytes of the traces.
+pub struct SharedBar {
+    bar: Mutex<(Bar, u64)>,
+    total: u64,
+}
+
+impl SharedBar {
+    /// A bar for an activity with traces of so many bytes in all, not shown yet.
+    pub fn new(activity: &'static str, total_bytes: u64) -> Self {
+        Self { bar: Mutex::new((Bar::new(activity), 0)), total: total_bytes / BYTES_PER_STEP }
+    }
+
+    /// The part of the work that a trace of this size is.
+    pub fn part(&self, size_bytes: u64) -> BarPart<'_> {
+        BarPart { bar: self, steps: size_bytes / BYTES_PER_STEP, told: 0, analysed_steps: 0, is_analysing: false }
+    }
+
+    fn advance(&self, steps: u64) {
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.1 += steps;
+        let done = bar.1;
+        bar.0.show(done, self.total);
+    }
+}
+
+/// A part of the work of a [`SharedBar`], which is done when this goes.
+pub struct BarPart<'a> {
+    bar: &'a SharedBar,
+    steps: u64,
+    told: u64,
+    /// What analysing takes of the steps: half of them, where it comes before writing.
+    analysed_steps: u64,
+    is_analysing: bool,
+}
+
+impl BarPart<'_> {
+    fn tell(&mut self, steps: u64) {
+        // Not for every event: others wait meanwhile.
+        if steps >= self.told + UPDATE_INTERVAL || steps == self.steps {
+            self.bar.advance(steps.saturating_sub(self.told));
+            self.told = self.told.max(steps);
+        }
+    }
+}
+
+impl Progress for BarPart<'_> {
+    fn start(&mut self, activity: &'static str) {
+        self.is_analysing = activity == ANALYSING;
+        if self.is_analysing {
+            self.analysed_steps = self.steps / 2;
+        }
+    }
+
+    fn show(&mut self, done: u64, total: u64) {
+        let (before, all) = match self.is_analysing {
+            true => (0, self.analysed_steps),
+            false => (self.analysed_steps, self.steps - self.analysed_steps),
+        };
+        let share = done.min(total) as f64 / total.max(1) as f64;
+        self.tell(before + (share * all as f64) as u64);
+    }
+}
+
+impl Drop for BarPart<'_> {
+    fn drop(&mut self) {
+        self.tell(self.steps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let bar = SharedBar::new("testing", 40_000_000);
+        for starts in [&[ANALYSING, "writing results"][..], &["writing results"]] {
+            let mut part = bar.part(20_000_000);
+            for activity in starts {
+                part.start(activity);
+                (0..=10).for_each(|done| part.show(done, 10));
+            }
+        }
+        assert_eq!(bar.bar.into_inner().expect("nobody panicked").1, 4_000_000);
     }
 }

@@ -31,6 +31,9 @@ pub trait Progress {
     fn show(&mut self, done: u64, total: u64);
 }
 
+/// The activity of asking questions.
+pub const ANALYSING: &str = "analysing";
+
 /// Nobody is watching.
 pub struct Unwatched;
 
@@ -42,7 +45,7 @@ impl Progress for Unwatched {
 
 /// Asks about one process.
 pub fn ask(recording: &Process, questions: &Questions, progress: &mut dyn Progress) -> Answers {
-    progress.start("analysing");
+    progress.start(ANALYSING);
     analyze(recording, questions, &mut |done, total| progress.show(done, total))
 }
 
