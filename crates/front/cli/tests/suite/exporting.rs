@@ -172,6 +172,9 @@ fn exported_snapshots_can_be_imported() {
     assert_eq!(pool["peak_used_bytes"].as_u64(), Some(peak_bytes));
     assert_eq!((pool["allocations"].as_u64(), pool["frees"].as_u64()), (Some(3), Some(1)));
     assert_eq!(pool["end_used_bytes"].as_u64(), Some(alive_bytes));
+    let said = stdout(&run(bench.msmemscope(["analyze".as_ref(), path.as_os_str()])));
+    assert!(said.starts_with("A snapshot shows one moment, so it is not known what leaks"), "{said}");
+    assert!(!said.contains("mark steps"), "nobody can any more: {said}");
 }
 
 /// The history begins late: one block of before is freed in it, another stays. Every protocol says the same.
