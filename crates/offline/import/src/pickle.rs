@@ -414,6 +414,56 @@ mod tests {
         }
     }
 
+    /// Operations that only move plain things: all of them, of all protocols.
+    const PLAIN: &[u8] =
+        b".(012NIJKMLFGXVSUTBC]}atldesupgqrhj)\x80\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x94\x95\x96";
+
+    #[test]
+    fn every_operation_is_plain_or_refused_in_one_line() {
+        let stacks: [&[u8]; 7] = [b"", b"]N", b"Nq\x00", b"(K\x01K\x02", b"](K\x01", b"}(K\x01K\x02", b"}K\x01K\x02"];
+        let zeros = [0; 8];
+        let arguments: [&[u8]; 8] = [b"", b"0\n", b"a\nb\n", &[0xff; 9], &zeros[..1], &zeros[..2], &zeros[..4], &zeros];
+        for operation in 0..=u8::MAX {
+            let (mut read, mut refused) = (0, 0);
+            for stack in stacks {
+                for argument in arguments {
+                    let file = [stack, &[operation], argument, b"N."].concat();
+                    let Err(error) = Pickle::read(&file) else {
+                        read += 1;
+                        continue;
+                    };
+                    assert_eq!(error.lines().count(), 1, "{operation:#04x}: {error}");
+                    refused += usize::from(error.starts_with(&format!("operation {operation:#04x} at byte")));
+                }
+            }
+            match PLAIN.contains(&operation) {
+                true => assert!(read > 0 && refused == 0, "{operation:#04x}: {read} read, {refused} refused"),
+                false => assert_eq!((read, refused), (0, stacks.len() * arguments.len()), "{operation:#04x}"),
+            }
+        }
+    }
+
+    /// What is remembered is one thing however often it is recalled, and takes no more room than the file has.
+    #[test]
+    fn what_is_remembered_does_not_multiply() {
+        let mut bomb = b"(K\x07l\x94".to_vec();
+        for level in 0..=199 {
+            bomb.extend_from_slice(b"(");
+            bomb.extend_from_slice(&[b'h', level].repeat(100));
+            bomb.extend_from_slice(b"l\x94");
+        }
+        bomb.push(b'.');
+        let pickle = Pickle::read(&bomb).expect("100 to the power of 200 numbers");
+        let elements: usize = pickle.containers.iter().map(Vec::len).sum();
+        assert!(elements <= bomb.len() && pickle.containers.len() == 201, "{elements}");
+        let far = |place: u32| [b"Nr", &place.to_le_bytes()[..], b"."].concat();
+        assert!(Pickle::read(&far(7)).is_ok());
+        for place in [8, 1 << 20, u32::MAX] {
+            let error = Pickle::read(&far(place)).map(|pickle| pickle.root).expect_err("refused");
+            assert_eq!(error, "a place to remember is too large");
+        }
+    }
+
     #[test]
     fn what_is_cut_or_wrong_is_refused() {
         let whole = b"\x80\x04\x95\x1d\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\x01a\x94K\x01\x8c\x01b\x94]\x94(K\x02eu.";
