@@ -3,7 +3,7 @@
 use msmemscope_event::{ProcessInfoKey, PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
 use msmemscope_symbols::{Symbols, UNKNOWN_OUTER_FRAMES, line_of_instruction};
-use msmemscope_timeline::FactSource;
+use msmemscope_timeline::{FactSource, TimelineEvent};
 use msmemscope_trace::Definitions;
 use serde::Serialize;
 
@@ -245,6 +245,55 @@ impl Site {
     }
 }
 
+/// The calls that led to a block, before they are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Calls {
+    /// The thread's own Python stack.
+    pub python: StackId,
+    /// The Python stack that called for a backward pass, for what autograd's threads allocate.
+    pub caller: StackId,
+    /// The native stack.
+    pub native: StackId,
+    /// The operator that ran.
+    pub operator: StringId,
+}
+
+impl Calls {
+    /// Those of a block.
+    pub fn of(block: &LiveBlock) -> Self {
+        Self {
+            python: block.python_stack,
+            caller: block.caller_stack,
+            native: block.native_stack,
+            operator: block.operator,
+        }
+    }
+
+    /// Those of an event, without its operator.
+    pub fn of_event(event: &TimelineEvent, situation: &Situation) -> Self {
+        Self {
+            python: event.python_stack,
+            caller: situation.caller_stack(event),
+            native: event.native_stack,
+            operator: StringId::NONE,
+        }
+    }
+
+    /// Whether there is a stack among them.
+    pub fn has_stack(&self) -> bool {
+        [self.python, self.caller, self.native].into_iter().any(StackId::is_some)
+    }
+
+    /// Their names; the time is that of an event with these stacks. Where autograd's own thread has no line of the
+    /// program, it is the line that called for the backward pass.
+    pub fn named(&self, timestamp_ns: u64, names: &dyn Names) -> SiteText {
+        let named = |python| SiteText::of_stacks(python, self.native, self.operator, timestamp_ns, names);
+        let own = named(self.python);
+        let is_of_autograd = self.caller.is_some() && own.user_frame().is_none();
+        if is_of_autograd { named(self.caller) } else { own }
+    }
+}
+
 /// A site with its names, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SiteText {
@@ -323,10 +372,7 @@ impl SiteText {
     /// Names of the site of a block.
     pub fn of(block: &LiveBlock, situation: &Situation, names: &dyn Names) -> Self {
         let owner = situation.owner_text(block.owner, names).unwrap_or_default();
-        let named = |python| Self::of_stacks(python, block.native_stack, block.operator, block.timestamp_ns, names);
-        let own = named(block.python_stack);
-        let is_of_autograd = block.caller_stack.is_some() && own.user_frame().is_none();
-        let site = if is_of_autograd { named(block.caller_stack) } else { own };
+        let site = Calls::of(block).named(block.timestamp_ns, names);
         let kernel = if block.kernel.is_some() { names.text(block.kernel) } else { String::new() };
         let is_all_there_is = !kernel.is_empty() && site.frame().is_none() && site.operator.is_empty();
         let line = if is_all_there_is { format!("after kernel {kernel}") } else { site.line };

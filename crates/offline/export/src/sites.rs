@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_analysis::names::SiteText;
+use msmemscope_analysis::names::{Calls, SiteText};
 use msmemscope_analysis::situation::{LiveBlock, Situation};
 use msmemscope_analysis::{Frame, Names, RecordingNames};
-use msmemscope_event::{Device, Pool, StackId, StringId};
+use msmemscope_event::{Device, Pool};
 use msmemscope_import::Recording;
 use msmemscope_timeline::{EventKind, EventSink, FactSource, TimelineEvent, run};
 use rustc_hash::FxHashMap;
@@ -89,7 +89,7 @@ impl Sites {
 }
 
 /// What tells sites apart.
-type Key = (StackId, StackId, StringId, Pool, Device);
+type Key = (Calls, Pool, Device);
 
 /// Counts what the sites of one process hold.
 struct Counting<'a> {
@@ -112,7 +112,7 @@ struct CountedSite {
 impl Counting<'_> {
     fn site(&mut self, block: &LiveBlock) -> &mut CountedSite {
         let properties = &block.properties;
-        let key = (block.python_stack, block.native_stack, block.operator, properties.pool, properties.device);
+        let key = (Calls::of(block), properties.pool, properties.device);
         let next = self.sites.len();
         let number = *self.numbers.entry(key).or_insert(next);
         if number == next {
@@ -122,7 +122,7 @@ impl Counting<'_> {
     }
 
     fn at_peak(&mut self, pool: Pool, device: Device) {
-        for ((.., of_pool, of_device), _, site) in &mut self.sites {
+        for ((_, of_pool, of_device), _, site) in &mut self.sites {
             if (*of_pool, *of_device) == (pool, device) {
                 site.peak = site.live;
             }
@@ -176,14 +176,13 @@ pub(crate) fn collect(recordings: &[Recording], progress: Progress<'_>) -> Sites
         };
         run(recording, &settings, &mut counting, progress);
         let process_id = recording.process_id();
-        for ((python, native, operator, pool, device), seen_ns, counted) in counting.sites {
+        for ((calls, pool, device), seen_ns, counted) in counting.sites {
             let pool = PoolOfProcess { process_id, device, pool };
             let pool_number = all.pools.iter().position(|known| *known == pool).unwrap_or_else(|| {
                 all.pools.push(pool);
                 all.pools.len() - 1
             });
-            let text = SiteText::of_stacks(python, native, operator, seen_ns, &names);
-            let frames = named_frames(&text).into_iter().map(|frame| {
+            let frames = named_frames(&calls.named(seen_ns, &names)).into_iter().map(|frame| {
                 *frame_numbers.entry(frame).or_insert_with_key(|frame| {
                     all.frames.push(frame.clone());
                     all.frames.len() - 1

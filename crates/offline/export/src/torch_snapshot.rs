@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use msmemscope_analysis::names::SiteText;
+use msmemscope_analysis::names::Calls;
 use msmemscope_analysis::situation::{LiveBlock, Situation};
 use msmemscope_analysis::{Names, RecordingNames};
-use msmemscope_event::{Device, Pool, StackId, StringId};
+use msmemscope_event::{Device, Pool};
 use msmemscope_import::Recording;
 use msmemscope_timeline::{BlockEvent, EventKind, EventSink, TimelineEvent, run};
 use rustc_hash::FxHashMap;
@@ -77,16 +77,15 @@ pub(crate) fn write(recordings: &[Recording], out: &mut dyn Write, progress: Pro
 /// Writes the frames of each stack once.
 struct Stacks<'a> {
     names: &'a dyn Names,
-    known: FxHashMap<(StackId, StackId, StringId), Remembered>,
+    known: FxHashMap<Calls, Remembered>,
 }
 
 impl Stacks<'_> {
-    fn write(&mut self, pickle: &mut Pickle<'_>, stacks: (StackId, StackId, StringId), at_ns: u64) -> io::Result<()> {
-        if let Some(&known) = self.known.get(&stacks) {
+    fn write(&mut self, pickle: &mut Pickle<'_>, calls: Calls, at_ns: u64) -> io::Result<()> {
+        if let Some(&known) = self.known.get(&calls) {
             return pickle.recall(known);
         }
-        let (python, native, operator) = stacks;
-        let text = SiteText::of_stacks(python, native, operator, at_ns, self.names);
+        let text = calls.named(at_ns, self.names);
         pickle.list(|pickle| {
             let frames = if text.is_known() { named_frames(&text) } else { Vec::new() };
             for frame in frames.iter().rev() {
@@ -100,13 +99,9 @@ impl Stacks<'_> {
             Ok(())
         })?;
         let known = pickle.remember()?;
-        self.known.insert(stacks, known);
+        self.known.insert(calls, known);
         Ok(())
     }
-}
-
-fn stacks_of(block: &LiveBlock) -> (StackId, StackId, StringId) {
-    (block.python_stack, block.native_stack, block.operator)
 }
 
 /// Finds the state at the end.
@@ -258,7 +253,7 @@ impl Segment {
                 pickle.number_pair("requested_size", block.size_bytes)?;
                 pickle.text_pair("state", "active_allocated")?;
                 pickle.text("frames")?;
-                stacks.write(pickle, stacks_of(block), block.timestamp_ns)?;
+                stacks.write(pickle, Calls::of(block), block.timestamp_ns)?;
                 pickle.next_pair()
             })?;
             pickle.next()?;
@@ -318,9 +313,8 @@ impl DeviceTrace<'_, '_, '_> {
         action: &str,
         event: &TimelineEvent,
         (address, size_bytes): (u64, u64),
-        operator: StringId,
+        calls: Calls,
     ) -> io::Result<()> {
-        let stacks = (event.python_stack, event.native_stack, operator);
         self.pickle.dictionary(|pickle| {
             pickle.text_pair("action", action)?;
             pickle.number_pair("addr", address)?;
@@ -328,7 +322,7 @@ impl DeviceTrace<'_, '_, '_> {
             pickle.number_pair("stream", 0)?;
             pickle.number_pair("time_us", event.timestamp_ns / 1_000)?;
             pickle.text("frames")?;
-            self.stacks.write(pickle, stacks, event.timestamp_ns)?;
+            self.stacks.write(pickle, calls, event.timestamp_ns)?;
             pickle.next_pair()
         })?;
         self.pickle.next()
@@ -339,20 +333,19 @@ impl DeviceTrace<'_, '_, '_> {
         if event.device != self.device {
             return Ok(());
         }
+        let calls = Calls::of_event(event, &self.situation);
         match &event.kind {
             EventKind::Malloc(block) => {
-                let operator = self.situation.block(block.slot).map_or(StringId::NONE, |block| block.operator);
+                let calls = self.situation.block(block.slot).map_or(calls, Calls::of);
                 let place = (block.address, block.size_bytes);
-                self.actions(block, true).iter().try_for_each(|action| self.entry(action, event, place, operator))
+                self.actions(block, true).iter().try_for_each(|action| self.entry(action, event, place, calls))
             }
             EventKind::Free(block) if ended.is_some() => {
                 let place = (block.address, block.size_bytes);
                 let actions = self.actions(block, false);
-                actions.iter().try_for_each(|action| self.entry(action, event, place, StringId::NONE))
+                actions.iter().try_for_each(|action| self.entry(action, event, place, calls))
             }
-            EventKind::AllocationFailed { size_bytes, .. } => {
-                self.entry("oom", event, (0, *size_bytes), StringId::NONE)
-            }
+            EventKind::AllocationFailed { size_bytes, .. } => self.entry("oom", event, (0, *size_bytes), calls),
             _ => Ok(()),
         }
     }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, BooleanArray, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray};
-use msmemscope_analysis::names::SiteText;
+use msmemscope_analysis::names::Calls;
 use msmemscope_analysis::owners::OwnerId;
 use msmemscope_analysis::situation::{BlockChange, LiveBlock, Situation};
 use msmemscope_analysis::step_use::{StepFollower, StepMemory};
 use msmemscope_analysis::{Frame, Names, RecordingNames};
 use msmemscope_config::SettingsChange;
-use msmemscope_event::{Device, Pool, ProcessInfoKey, StackId, StringId};
+use msmemscope_event::{Device, Pool, ProcessInfoKey, StringId};
 use msmemscope_import::Recording;
 use msmemscope_output::row::{name_of, words_of};
 use msmemscope_results::scopes::Scopes;
@@ -199,21 +199,21 @@ type StepRow = (Pool, StepMemory);
 /// Stacks that rows refer to.
 #[derive(Default)]
 struct Stacks {
-    numbers: FxHashMap<(StackId, StackId), i64>,
+    numbers: FxHashMap<Calls, i64>,
     /// Stacks by number, with the time of an event.
-    stacks: Vec<(StackId, StackId, u64)>,
+    stacks: Vec<(Calls, u64)>,
 }
 
 impl Stacks {
     #[inline]
-    fn number(&mut self, python: StackId, native: StackId, timestamp_ns: u64) -> Option<i64> {
-        if !python.is_some() && !native.is_some() {
+    fn number(&mut self, calls: Calls, timestamp_ns: u64) -> Option<i64> {
+        if !calls.has_stack() {
             return None;
         }
         let next = self.stacks.len() as i64;
-        let number = *self.numbers.entry((python, native)).or_insert(next);
+        let number = *self.numbers.entry(calls).or_insert(next);
         if number == next {
-            self.stacks.push((python, native, timestamp_ns));
+            self.stacks.push((calls, timestamp_ns));
         }
         Some(number)
     }
@@ -267,7 +267,7 @@ impl EventSink for Rows<'_> {
 impl Rows<'_> {
     fn event(&mut self, event: &TimelineEvent) {
         let Some((word, event_type)) = words_of(&event.kind) else { return };
-        let stack_id = self.stacks.number(event.python_stack, event.native_stack, event.timestamp_ns);
+        let stack_id = self.stacks.number(Calls::of_event(event, &self.situation), event.timestamp_ns);
         let rows = self.events.entry(event.device).or_default();
         rows.time_ns.push(event.timestamp_ns as i64);
         rows.thread_id.push(event.thread_id as i32);
@@ -310,7 +310,9 @@ impl Rows<'_> {
 
     fn block_ended(&mut self, live: LiveBlock, freed: Option<(i64, i64)>) {
         let device = live.properties.device;
-        let stack_id = self.stacks.number(live.python_stack, live.native_stack, live.timestamp_ns);
+        // Operators have a column of their own.
+        let calls = Calls { operator: StringId::NONE, ..Calls::of(&live) };
+        let stack_id = self.stacks.number(calls, live.timestamp_ns);
         self.block_count += 1;
         let rows = self.blocks.entry(device).or_default();
         rows.push(BlockRow { live, freed, stack_id });
@@ -423,8 +425,8 @@ fn stack_batches(
     let mut call_site = Words::default();
     let mut frames: Vec<Frame> = Vec::new();
     let mut numbers: FxHashMap<Frame, i64> = FxHashMap::default();
-    for (number, &(python, native, timestamp_ns)) in stacks.stacks.iter().enumerate() {
-        let text = SiteText::of_stacks(python, native, StringId::NONE, timestamp_ns, names);
+    for (number, (calls, timestamp_ns)) in stacks.stacks.iter().enumerate() {
+        let text = calls.named(*timestamp_ns, names);
         let whole = text.whole_stack();
         for (index, (frame, _)) in whole.iter().rev().enumerate() {
             let known = *numbers.entry((*frame).clone()).or_insert_with(|| {

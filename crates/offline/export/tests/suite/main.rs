@@ -1,4 +1,6 @@
-//! Datasets, read back with the crates that wrote them.
+//! Datasets, read back with the crates that wrote them; snapshots, read back by ourselves.
+
+mod round_trip;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

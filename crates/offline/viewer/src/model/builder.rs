@@ -2,9 +2,10 @@
 
 use msmemscope_analysis::Names;
 use msmemscope_analysis::decompose::UNKNOWN_OWNER;
+use msmemscope_analysis::names::Calls;
 use msmemscope_analysis::owners::OwnerId;
 use msmemscope_analysis::situation::{LiveBlock, Situation, StepChange};
-use msmemscope_event::{AccessKind, AllocationInterface, AutogradPhase, Device, KernelPhase, StackId, StringId};
+use msmemscope_event::{AccessKind, AllocationInterface, AutogradPhase, Device, KernelPhase, StringId};
 use msmemscope_timeline::{BlockEvent, EventKind, EventSink, StepSource, TimelineEvent};
 use msmemscope_trace::Definitions;
 use rustc_hash::FxHashMap;
@@ -45,7 +46,7 @@ pub(crate) struct Builder<'a> {
     slots: Vec<u32>,
     levels: Vec<u64>,
     collectors: Vec<RegionCollector>,
-    sites: FxHashMap<(StackId, StackId, StringId), u32>,
+    sites: FxHashMap<Calls, u32>,
     site_keys: Vec<SiteKey>,
     owners: FxHashMap<OwnerId, u32>,
     owner_ids: Vec<OwnerId>,
@@ -146,14 +147,8 @@ impl<'a> Builder<'a> {
     #[inline]
     fn site(&mut self, live: &LiveBlock) -> u32 {
         let next = self.site_keys.len() as u32;
-        let key = (live.python_stack, live.native_stack, live.operator);
-        *self.sites.entry(key).or_insert_with(|| {
-            self.site_keys.push(SiteKey {
-                python: key.0,
-                native: key.1,
-                operator: key.2,
-                first_seen_ns: live.timestamp_ns,
-            });
+        *self.sites.entry(Calls::of(live)).or_insert_with_key(|calls| {
+            self.site_keys.push(SiteKey { calls: *calls, first_seen_ns: live.timestamp_ns });
             next
         })
     }

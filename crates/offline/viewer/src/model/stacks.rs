@@ -4,9 +4,8 @@
 //! did on its behalf. A *line* is what people call a call site: the line of user code that stands for a stack, in the
 //! words of the analyses. Several stacks may have the same.
 
-use msmemscope_analysis::names::SiteText;
+use msmemscope_analysis::names::{Calls, SiteText};
 use msmemscope_analysis::{Frame, Names};
-use msmemscope_event::{StackId, StringId};
 use rustc_hash::FxHashMap;
 
 use super::texts::{TextId, of_string, shortened};
@@ -74,9 +73,7 @@ impl Stacks {
 /// What tells stacks apart, and when one was seen: code may be loaded elsewhere later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SiteKey {
-    pub(crate) python: StackId,
-    pub(crate) native: StackId,
-    pub(crate) operator: StringId,
+    pub(crate) calls: Calls,
     pub(crate) first_seen_ns: u64,
 }
 
@@ -96,8 +93,8 @@ impl<'a> Namer<'a> {
     /// Names all sites, in order.
     pub(crate) fn name(mut self, keys: &[SiteKey]) -> Stacks {
         for key in keys {
-            let text = SiteText::of_stacks(key.python, key.native, key.operator, key.first_seen_ns, self.names);
-            let site = self.site(&text, of_string(key.operator));
+            let text = key.calls.named(key.first_seen_ns, self.names);
+            let site = self.site(&text, of_string(key.calls.operator));
             self.stacks.sites.push(site);
         }
         self.stacks
