@@ -8,7 +8,7 @@ use clap_complete::{Generator, Shell, generate};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use msmemscope_config::{
-    COMMANDS, CommandSpec, EXIT_STATUSES, FlagSpec, Invocation, OPTIONS, OptionSpec, Variant, takes_option,
+    COMMANDS, CommandSpec, EXIT_STATUSES, FlagSpec, Invocation, OPTIONS, OptionId, OptionSpec, Variant, takes_option,
 };
 
 use crate::{Outcome, print};
@@ -87,7 +87,7 @@ fn description(variant: Variant) -> Command {
 }
 
 fn command_description(command: &'static CommandSpec) -> Command {
-    let shared = OPTIONS.iter().filter(|spec| takes_option(command, spec)).map(option);
+    let shared = OPTIONS.iter().filter(|spec| takes_option(command, spec)).map(|spec| option_of(command, spec));
     let operands = Arg::new("operands").value_name(command.operands).num_args(0..);
     let takes_program = ["<program>", "<command>"].iter().any(|word| command.operands.contains(word));
     let operands = match takes_program {
@@ -106,6 +106,14 @@ fn command_description(command: &'static CommandSpec) -> Command {
 
 fn flag(spec: &'static FlagSpec) -> Arg {
     with_value(Arg::new(spec.name).long(spec.name).help(spec.summary), spec.placeholder, &[])
+}
+
+/// An option as a command takes it: some name a file with --output, not a directory.
+fn option_of(command: &'static CommandSpec, spec: &'static OptionSpec) -> Arg {
+    match command.output_file.filter(|_| spec.id == OptionId::Output) {
+        Some(summary) => option(spec).help(summary).value_name("FILE"),
+        None => option(spec),
+    }
 }
 
 fn option(spec: &'static OptionSpec) -> Arg {

@@ -6,7 +6,7 @@ use msmemscope_settings::{ReportStyle, Variant, word_of};
 
 use crate::table::{
     COMMANDS, COMPARE, CommandSpec, DEFAULT_OUTPUT, DEFAULT_REPORT, EXIT_STATUSES, FlagSpec, Group, OPTIONAL_VALUE,
-    OPTIONS, OptionSpec, RUN,
+    OPTIONS, OptionId, OptionSpec, RUN,
 };
 
 /// Width of a terminal nobody has enlarged.
@@ -123,7 +123,10 @@ fn command_help(text: &mut String, variant: Variant, command: &CommandSpec) {
     for spec in OPTIONS.iter().filter(|spec| command.options.contains(&spec.id)) {
         // Commands that work on a recording take from it what is not given.
         let default = if command.name == COMPARE { default_of(variant, spec) } else { "" };
-        option_entry(text, default, spec);
+        match file_of(command, spec) {
+            Some((heading, summary)) => entry(text, &heading, summary),
+            None => option_entry(text, default, spec),
+        }
     }
     text.push_str("\nGeneral options:\n");
     for spec in OPTIONS.iter().filter(|spec| spec.group == Group::General) {
@@ -137,6 +140,12 @@ pub(crate) fn option_heading(spec: &OptionSpec) -> String {
     let names = spec.names.iter().map(|name| format!("--{name}"));
     let spellings: Vec<String> = letters.chain(names).collect();
     with_placeholder(spellings.join(", "), spec.placeholder)
+}
+
+/// The spellings and the meaning of --output, if it names a file in this command.
+pub(crate) fn file_of(command: &CommandSpec, spec: &OptionSpec) -> Option<(String, &'static str)> {
+    let summary = command.output_file.filter(|_| spec.id == OptionId::Output)?;
+    Some((option_heading(&OptionSpec { placeholder: Some("<FILE>"), ..*spec }), summary))
 }
 
 /// The spelling of a command's own option, `--port <NUMBER>`.

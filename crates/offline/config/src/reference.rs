@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use msmemscope_settings::{EventSet, Variant};
 
-use crate::help::{default_of, flag_heading, option_heading};
+use crate::help::{default_of, file_of, flag_heading, option_heading};
 use crate::link::ANALYSIS_NEEDS;
 use crate::table::{COMMANDS, CommandSpec, EXIT_STATUSES, Group, OPTIONS, OptionSpec};
 
@@ -50,9 +50,11 @@ fn command_section(text: &mut String, program: &str, command: &CommandSpec) {
     let _ = writeln!(text, "\n### `{}`\n\n{}", usage.trim_end(), command.summary);
     let mut lines: Vec<String> =
         command.flags.iter().map(|flag| format!("- `{}`: {}", flag_heading(flag), flag.summary)).collect();
-    let shared: Vec<String> = OPTIONS
-        .iter()
-        .filter(|spec| command.options.contains(&spec.id))
+    let accepted = || OPTIONS.iter().filter(|spec| command.options.contains(&spec.id));
+    let files = accepted().filter_map(|spec| file_of(command, spec));
+    lines.extend(files.map(|(heading, summary)| format!("- `{heading}`: {summary}")));
+    let shared: Vec<String> = accepted()
+        .filter(|spec| file_of(command, spec).is_none())
         .map(|spec| format!("[`--{0}`](#--{0})", spec.names[0]))
         .collect();
     if !shared.is_empty() {

@@ -423,6 +423,8 @@ pub struct CommandSpec {
     pub summary: &'static str,
     /// Options of the main table it accepts besides the general ones.
     pub options: &'static [OptionId],
+    /// What --output names, if that is a file and not a directory for all results.
+    pub output_file: Option<&'static str>,
     /// Options of its own.
     pub flags: &'static [FlagSpec],
     /// Whether the word is a command only without arguments; with arguments it is a program to run.
@@ -436,6 +438,7 @@ const PLAIN: CommandSpec = CommandSpec {
     operand_count: (0, 0),
     summary: "",
     options: &[],
+    output_file: None,
     flags: &[],
     only_alone: false,
 };
@@ -620,6 +623,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         operand_count: (0, usize::MAX),
         summary: "Write what was found into one file to take along, which --output names.",
         options: &[OptionId::Output],
+        output_file: Some("The file to write; report.html, report.md or report.json by default."),
         flags: &[
             FlagSpec {
                 name: "format",
@@ -640,6 +644,7 @@ pub const COMMANDS: &[CommandSpec] = &[
         operand_count: (0, usize::MAX),
         summary: "Write recordings in the format of another tool, to the file --output names.",
         options: &[OptionId::Output],
+        output_file: Some("The file to write (the directory for parquet); by default named after the format."),
         flags: &[
             FlagSpec {
                 name: "to",
