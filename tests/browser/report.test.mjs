@@ -35,7 +35,9 @@ describe("a report", { timeout: 600_000 }, () => {
   test("it begins with the answer and shows the curve", async () => {
     await show(page, url, "");
     const leak = analysis.leaks.leaks[0];
-    assert.match(await page.textContent(".headline p"), /^Leak: .*leaky_training\.c:\d+/);
+    assert.match(await page.textContent(".finding .sentence"), /^Leak: .*leaky_training\.c:\d+/);
+    assert.match(await page.textContent(".finding .advice"), /^What to do:/);
+    assert.equal(await page.locator("text=/^Leak: /").count(), 1, "told once");
     const finding = await page.textContent('.finding[data-kind="leak"]');
     assert.ok(finding.includes(units.bytes(leak.bytes)) && /leaky_training\.c:\d+/.test(finding), finding);
     assert.ok((await support.colours(page, ".card canvas")) > 1, "the curve is drawn");

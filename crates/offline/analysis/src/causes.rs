@@ -149,7 +149,7 @@ fn is_saved_by_graph(group: &LeakGroup) -> bool {
 }
 
 /// Whether blocks were made by a forward pass, for its backward pass.
-fn is_of_forward(group: &LeakGroup) -> bool {
+pub(crate) fn is_of_forward(group: &LeakGroup) -> bool {
     group.phase == Some("forward") || group.site.owner.split('@').any(|level| level == "activation")
 }
 

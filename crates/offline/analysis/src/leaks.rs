@@ -145,7 +145,7 @@ impl PoolGrowth {
 }
 
 /// Why driver memory alive at the end is or is not reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DriverVerdict {
     /// Steps told what leaks.
@@ -153,6 +153,7 @@ pub enum DriverVerdict {
     /// There were no steps; what is alive after aclFinalize is reported.
     AfterFinalize,
     /// There were no steps and aclFinalize was not seen, so nothing can be said.
+    #[default]
     NotKnown,
 }
 
@@ -167,7 +168,7 @@ pub struct FewSteps {
 }
 
 /// What was found.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LeakReport {
     /// Steps of the process, of all devices together.
     pub steps: u64,

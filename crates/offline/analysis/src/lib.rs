@@ -7,7 +7,7 @@
 //! * [`curve`]: memory in use over time, for a few lines of text.
 //! * [`question`]: what a question is, and the registry of all of them.
 //! * [`pass`]: several of them in one pass over a recording.
-//! * [`causes`]: findings that belong together.
+//! * [`causes`], [`leaks_by_cause`]: findings that belong together.
 //! * [`live`]: what a job holds while it runs.
 //! * [`pieces`]: memory that a pool holds in pieces too small for what is asked of it; part of [`standing`].
 //! * [`holders`]: who holds blocks, for all of the above.
@@ -37,6 +37,7 @@ pub mod inefficient;
 pub mod installation;
 pub mod kernels;
 pub mod leaks;
+pub mod leaks_by_cause;
 pub mod live;
 pub mod marks;
 pub mod moment;

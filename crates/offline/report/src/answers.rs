@@ -1,7 +1,6 @@
 //! All answers about one process as one text.
 
 use msmemscope_analysis::Answers;
-use msmemscope_analysis::causes::cause;
 use msmemscope_analysis::leaks::LeakReport;
 use msmemscope_analysis::moment::MomentReport;
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
@@ -9,6 +8,7 @@ use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use crate::headline::headline;
 use crate::layout::push_wrapped;
 use crate::leaks::Style;
+use crate::standing;
 use crate::{RENDERERS, Renderer};
 
 /// The answers as text: first what matters in a few sentences, then the evidence. An out-of-memory report comes only
@@ -56,9 +56,15 @@ pub fn render(answers: &Answers, all: bool, style: Style) -> String {
 
 /// What to do about what stands at ends of steps.
 pub(crate) fn advice(answers: &Answers) -> Option<String> {
-    let is_final = answers.out_of_memory.as_ref().and_then(OutOfMemoryReport::decisive).is_some_and(|it| !it.recovered);
-    let cause = answers.leaks.as_ref().and_then(cause);
-    answers.standing.as_ref().map(|report| crate::standing::advice(report, &cause, is_final))
+    answers.standing.as_ref()?;
+    let mut text = String::new();
+    for line in standing::causes(answers).iter().flat_map(|cause| &cause.advice) {
+        if text.is_empty() {
+            text.push_str("What to do:\n");
+        }
+        push_wrapped(&mut text, line, "  ");
+    }
+    Some(text)
 }
 
 /// Whether nothing but the peak was asked about.

@@ -227,16 +227,7 @@ pub(crate) fn verdict_words(failure: &Failure) -> &'static str {
 /// A failure after which the job got its memory is worth a note, no more.
 fn recovered(report: &OutOfMemoryReport, failure: &Failure) -> String {
     let mut text = String::new();
-    let times = match report.failures {
-        1 => String::new(),
-        count => format!(" for the last of {count} times"),
-    };
-    let note = format!(
-        "Note: the driver refused {} on device {}{times}, but a later attempt got its memory, so the job went on.",
-        bytes(failure.requested_bytes),
-        failure.device
-    );
-    push_wrapped(&mut text, &note, "");
+    push_wrapped(&mut text, &recovery(report, failure), "");
     let segments: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segments).sum();
     if segments > 0 {
         let free: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segment_bytes).fold(0, u64::saturating_add);
@@ -251,6 +242,19 @@ fn recovered(report: &OutOfMemoryReport, failure: &Failure) -> String {
     }
     text.push_str(&format!("  Asked for at {}\n", fit(near(&failure.site.line), width() - 15)));
     text
+}
+
+/// That there was such a failure.
+pub(crate) fn recovery(report: &OutOfMemoryReport, failure: &Failure) -> String {
+    let times = match report.failures {
+        1 => String::new(),
+        count => format!(" for the last of {count} times"),
+    };
+    format!(
+        "Note: the driver refused {} on device {}{times}, but a later attempt got its memory, so the job went on.",
+        bytes(failure.requested_bytes),
+        failure.device
+    )
 }
 
 /// The largest gap in what a pool holds, as far as there are blocks between which gaps can be.

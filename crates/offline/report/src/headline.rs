@@ -5,6 +5,7 @@
 use msmemscope_analysis::Answers;
 use msmemscope_analysis::causes::{LeakCause, cause};
 use msmemscope_analysis::leaks::{LeakGroup, LeakReport};
+use msmemscope_analysis::moment::PoolMoment;
 use msmemscope_analysis::out_of_memory::Failure;
 use msmemscope_analysis::step_source::StepsFrom;
 use msmemscope_analysis::unseen::UnseenPool;
@@ -28,15 +29,13 @@ pub fn headline(answers: &Answers) -> Vec<String> {
         said.push(out_of_memory(failure, answers.leaks.as_ref()));
     }
     said.extend(answers.watch.as_ref().and_then(watch::sentence));
-    let leak_cause = answers.leaks.as_ref().and_then(cause);
     let ran_out = failure.is_some();
-    let standing = answers.standing.as_ref();
-    let mut standing = standing.map_or(Vec::new(), |report| standing::sentences(report, &leak_cause, ran_out));
+    let standing = standing::causes(answers);
     if let Some(report) = &answers.leaks {
         // A run in which something swells has no leaks, but is not clean either.
         let is_news = report.suspects().next().is_some() || standing.is_empty();
         said.extend(leaks(report, &answers.unseen_pools, ran_out).filter(|_| is_news));
-        said.append(&mut standing);
+        said.extend(standing.into_iter().map(|cause| cause.sentence));
         said.extend(step_source(report, answers.steps_from));
     }
     if !ran_out {
@@ -94,10 +93,20 @@ pub fn leaks(report: &LeakReport, unseen: &[UnseenPool], ran_out: bool) -> Optio
     if !report.saw_memory && unseen.is_empty() {
         return None;
     }
-    let cause = cause(report);
-    if let Some(LeakCause::KeptGraphs(graphs)) = &cause {
+    match (&report.leaks[..], &report.after_finalize[..], &report.possible_leaks[..]) {
+        (leaks @ [_, ..], ..) => Some(leak(cause(report).as_ref(), &leaks.iter().collect::<Vec<_>>())),
+        (_, kept @ [_, ..], _) => Some(after_finalize(&kept.iter().collect::<Vec<_>>())),
+        (.., possible @ [_, ..]) => Some(possible_leak(&possible.iter().collect::<Vec<_>>())),
+        _ => (!ran_out || report.steps > 0).then(|| nothing_found(report, unseen)),
+    }
+}
+
+/// A leak of some call sites, at least one, all of which have this cause.
+pub(crate) fn leak(cause: Option<&LeakCause>, groups: &[&LeakGroup]) -> String {
+    let group = groups[0];
+    if let Some(LeakCause::KeptGraphs(graphs)) = cause {
         let (first, last) = graphs.step_range;
-        return Some(format!(
+        return format!(
             "Leak: the graphs made at {} in steps {first}-{last} are kept: {} more with every step, {} in {} of the forward \
              pass by now.{}",
             near(&graphs.calling_line),
@@ -105,12 +114,10 @@ pub fn leaks(report: &LeakReport, unseen: &[UnseenPool], ran_out: bool) -> Optio
             bytes(graphs.bytes),
             counted(graphs.sites, "call site"),
             holders::sentence(&graphs.held_by)
-        ));
+        );
     }
-    if let (Some(LeakCause::Driver { module, bytes_per_step, bytes: held, blocks }), Some(group)) =
-        (&cause, report.leaks.first())
-    {
-        return Some(format!(
+    if let Some(LeakCause::Driver { module, bytes_per_step, bytes: held, blocks }) = cause {
+        return format!(
             "Leak: driver memory of {module}, outside of all pools: {} more with every step, {} by now, held by {} of {}; \
              most is allocated at {}.",
             bytes(*bytes_per_step),
@@ -118,41 +125,44 @@ pub fn leaks(report: &LeakReport, unseen: &[UnseenPool], ran_out: bool) -> Optio
             counted(*blocks, "block"),
             steps(group),
             near(&group.site.line)
-        ));
+        );
     }
-    if let Some(group) = report.leaks.first() {
-        let what = match cause {
-            Some(LeakCause::Hook) => "a hook keeps what it sees: ",
-            Some(LeakCause::Cache) => "a cache is never emptied: ",
-            Some(LeakCause::OptimizerStates) => "optimizers are made anew, and the states of the old ones kept: ",
-            _ => "",
-        };
-        return Some(format!(
-            "Leak: {what}{} more with every step, {}{}.{}",
-            bytes(group.bytes_per_step),
-            held_now(group, " by now"),
-            others(&report.leaks),
-            holders::sentence(&group.held_by)
-        ));
-    }
-    if let Some(group) = report.after_finalize.first() {
-        return Some(format!(
-            "Leak: {} of driver memory in {} never freed, allocated at {}{}.",
-            bytes(group.bytes),
-            counted(group.count, "block"),
-            near(&group.site.line),
-            others(&report.after_finalize)
-        ));
-    }
-    if let Some(group) = report.possible_leaks.first() {
-        return Some(format!(
-            "Perhaps a leak: {}{}; more steps would show it.{}",
-            held_now(group, ""),
-            others(&report.possible_leaks),
-            holders::sentence(&group.held_by)
-        ));
-    }
-    (!ran_out || report.steps > 0).then(|| nothing_found(report, unseen))
+    let what = match cause {
+        Some(LeakCause::Hook) => "a hook keeps what it sees: ",
+        Some(LeakCause::Cache) => "a cache is never emptied: ",
+        Some(LeakCause::OptimizerStates) => "optimizers are made anew, and the states of the old ones kept: ",
+        _ => "",
+    };
+    format!(
+        "Leak: {what}{} more with every step, {}{}.{}",
+        bytes(group.bytes_per_step),
+        held_now(group, " by now"),
+        others(groups),
+        holders::sentence(&group.held_by)
+    )
+}
+
+/// Driver memory of some call sites, at least one, that nobody freed.
+pub(crate) fn after_finalize(groups: &[&LeakGroup]) -> String {
+    let group = groups[0];
+    format!(
+        "Leak: {} of driver memory in {} never freed, allocated at {}{}.",
+        bytes(group.bytes),
+        counted(group.count, "block"),
+        near(&group.site.line),
+        others(groups)
+    )
+}
+
+/// What may be a leak of some call sites, at least one.
+pub(crate) fn possible_leak(groups: &[&LeakGroup]) -> String {
+    let group = groups[0];
+    format!(
+        "Perhaps a leak: {}{}; more steps would show it.{}",
+        held_now(group, ""),
+        others(groups),
+        holders::sentence(&group.held_by)
+    )
 }
 
 /// Blocks by the line that allocated them. Who holds these blocks is another question.
@@ -183,7 +193,7 @@ fn steps(group: &LeakGroup) -> String {
     }
 }
 
-fn others(groups: &[LeakGroup]) -> String {
+fn others(groups: &[&LeakGroup]) -> String {
     let rest = groups.get(1..).unwrap_or_default();
     let more: u64 = rest.iter().map(|group| group.bytes).fold(0, u64::saturating_add);
     match rest.len() {
@@ -215,7 +225,11 @@ fn step_source(report: &LeakReport, source: Option<StepsFrom>) -> Option<String>
 /// The peak of the pool that held most, and the line that held most of it.
 pub fn peak(answers: &Answers) -> Option<String> {
     let moments = shown(answers.moments.as_ref()?).filter(|moment| moment.moment == "peak");
-    let moment = moments.max_by_key(|moment| moment.used_bytes)?;
+    moments.max_by_key(|moment| moment.used_bytes).and_then(peak_of)
+}
+
+/// The peak of a pool, and the line that held most of it.
+pub fn peak_of(moment: &PoolMoment) -> Option<String> {
     let line = moment.lines.first()?;
     let step = step_words(moment).map_or(String::new(), |words| format!(", {words}"));
     let share = line.bytes as f64 * 100.0 / moment.used_bytes.max(1) as f64;

@@ -271,11 +271,16 @@ fn push_growth(text: &mut String, growth: &PoolGrowth) {
 fn push_advice(text: &mut String, report: &LeakReport) {
     let Some(first) = report.leaks.first().or(report.possible_leaks.first()) else { return };
     text.push_str("What to do:\n");
-    if first.site.python.is_empty() && first.site.native.is_empty() {
-        text.push_str("  Run again with --call-stack=python,c to see the line of code that allocates.\n");
-    }
+    advice(first, cause(report).as_ref()).iter().for_each(|line| push_wrapped(text, line, "  "));
+    text.push('\n');
+}
+
+/// What to do about a leak whose largest call site this is.
+pub(crate) fn advice(first: &LeakGroup, cause: Option<&LeakCause>) -> Vec<&'static str> {
+    let has_stack = !first.site.python.is_empty() || !first.site.native.is_empty();
+    let unseen = "Run again with --call-stack=python,c to see the line of code that allocates.";
     let is_outside_of_training = first.phase.is_none_or(|phase| phase == "other");
-    let advice = match cause(report) {
+    let advice = match cause {
         Some(LeakCause::KeptGraphs(_)) => {
             "Look for what keeps a loss or an output from step to step: a list, a running total (total += loss), a hook \
              or a closure. Keep loss.item() or tensor.detach() instead, which lets the graph go."
@@ -308,8 +313,7 @@ fn push_advice(text: &mut String, report: &LeakReport) {
              graph (keep loss.item() or loss.detach() instead)."
         }
     };
-    push_wrapped(text, advice, "  ");
-    text.push('\n');
+    [Some(unseen).filter(|_| !has_stack), Some(advice)].into_iter().flatten().collect()
 }
 
 /// The line, and the operator where several groups have the same line.

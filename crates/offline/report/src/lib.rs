@@ -5,7 +5,7 @@
 //!
 //! * [`units`]: numbers, bytes and times; [`layout`]: lines that fit; [`table`]: tables; [`colour`]: emphasis on
 //!   terminals; [`shell`]: paths that can be pasted.
-//! * [`headline`]: the answer in one to three sentences; [`curve`]: memory over time in a few lines.
+//! * [`causes`]: what is wrong, one entry per cause; [`headline`]: the answer in one to three sentences; [`curve`]: memory over time in a few lines.
 //! * [`answers`]: all reports on one process, put together from [`leaks`], [`moments`], [`findings`], [`watch`], [`comparison`].
 //! * [`verdict`]: why memory ran out and what to do; [`rules`]: what became of rules for automatic tests;
 //!   [`annotations`]: the same beside the code, for GitHub and GitLab.
@@ -17,6 +17,7 @@
 
 pub mod annotations;
 pub mod answers;
+pub mod causes;
 pub mod colour;
 pub mod comparison;
 pub mod comparison_page;

@@ -1,62 +1,34 @@
 //! What stands in memory and should not, though it is no leak, in words.
 
-use msmemscope_analysis::causes::LeakCause;
+use msmemscope_analysis::Answers;
+use msmemscope_analysis::causes::{LeakCause, cause};
 use msmemscope_analysis::gaps::LARGEST_SMALL_BLOCK_BYTES;
+use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
 use msmemscope_analysis::pieces::Pieces;
-use msmemscope_analysis::standing::{DoubledStates, KeptGradients, StandingReport, Swelling};
+use msmemscope_analysis::standing::{DoubledStates, KeptGradients, Swelling};
 use msmemscope_event::Pool;
 
+use crate::causes::{Cause, CauseKind};
 use crate::holders;
-use crate::layout::{near, push_wrapped};
+use crate::layout::near;
 use crate::units::{bytes, counted};
 use crate::verdict::joining_gaps;
 
-/// A sentence per cause. States that leak have been told as a leak; `ran_out` if memory ran out, where pieces are told
-/// with the reason.
-pub(crate) fn sentences(report: &StandingReport, leak: &Option<LeakCause>, ran_out: bool) -> Vec<String> {
+/// What stands, one entry per cause. States that leak have been told as a leak; where memory ran out, pieces are told with
+/// the reason.
+pub(crate) fn causes(answers: &Answers) -> Vec<Cause> {
+    let Some(report) = &answers.standing else { return Vec::new() };
+    let decisive = answers.out_of_memory.as_ref().and_then(OutOfMemoryReport::decisive);
+    let ran_out = decisive.is_some_and(|failure| !failure.recovered);
+    let is_leak_of_states = answers.leaks.as_ref().and_then(cause) == Some(LeakCause::OptimizerStates);
     let swelling = report.swelling.first().map(|first| swelling(first, report.swelling.len() - 1));
-    let states = doubled_states(report, leak).map(states);
+    let states = report.doubled_states.as_ref().filter(|_| !is_leak_of_states).map(states);
     let gradients = report.kept_gradients.as_ref().map(gradients);
     let pieces = report.pieces.as_ref().filter(|_| !ran_out).map(pieces);
     [swelling, states, gradients, pieces].into_iter().flatten().collect()
 }
 
-/// What to do about each of them.
-pub(crate) fn advice(report: &StandingReport, leak: &Option<LeakCause>, ran_out: bool) -> String {
-    let swelling = report.swelling.first().map(|first| match first.pool {
-        Pool::PytorchWorkspace => {
-            "Operators ask for more workspace with every step: look for shapes that grow, and bring them to fixed sizes."
-        }
-        _ => {
-            "Something is joined with its earlier self (torch.cat) with every step. Limit its length (a sliding window, a \
-             cache of fixed size), or drop it when its sequence is done."
-        }
-    });
-    let states = doubled_states(report, leak).map(|_| {
-        "Give every parameter to one optimizer only. Where a new optimizer takes over drop the old one, also from \
-         schedulers and lists."
-    });
-    let gradients = report.kept_gradients.as_ref().map(|_| {
-        "Call optimizer.zero_grad() right after optimizer.step(), and without set_to_none=False: gradients are then freed \
-         until the next backward pass makes them."
-    });
-    let fixed = [swelling, states, gradients].into_iter().flatten().map(str::to_owned);
-    let pieces = report.pieces.as_ref().filter(|_| !ran_out).map(joining_pieces);
-    let mut text = String::new();
-    for line in fixed.chain(pieces) {
-        if text.is_empty() {
-            text.push_str("What to do:\n");
-        }
-        push_wrapped(&mut text, &line, "  ");
-    }
-    text
-}
-
-fn doubled_states<'a>(report: &'a StandingReport, leak: &Option<LeakCause>) -> Option<&'a DoubledStates> {
-    report.doubled_states.as_ref().filter(|_| *leak != Some(LeakCause::OptimizerStates))
-}
-
-fn swelling(found: &Swelling, others: usize) -> String {
+fn swelling(found: &Swelling, others: usize) -> Cause {
     let ((first_step, first_bytes), (last_step, last_bytes)) = (found.first, found.last);
     let what = match found.pool {
         Pool::PytorchWorkspace => "the workspace of operators becomes larger with every step".to_owned(),
@@ -67,17 +39,32 @@ fn swelling(found: &Swelling, others: usize) -> String {
         1 => " So does another one.".to_owned(),
         others => format!(" So do {others} others."),
     };
-    format!(
+    let sentence = format!(
         "Growth: {what}, {} each time, from {} in step {first_step} to {} in step {last_step}, allocated at {}.{}{more}",
         bytes(found.bytes_per_step),
         bytes(first_bytes),
         bytes(last_bytes),
         near(&found.site.line),
         holders::sentence(&found.held_by)
-    )
+    );
+    let advice = match found.pool {
+        Pool::PytorchWorkspace => {
+            "Operators ask for more workspace with every step: look for shapes that grow, and bring them to fixed sizes."
+        }
+        _ => {
+            "Something is joined with its earlier self (torch.cat) with every step. Limit its length (a sliding window, a \
+             cache of fixed size), or drop it when its sequence is done."
+        }
+    };
+    Cause {
+        device: Some(found.device),
+        pool: Some(found.pool),
+        advice: vec![advice.to_owned()],
+        ..Cause::new(CauseKind::Growth, sentence, last_bytes).at(&found.site).held_by(&found.held_by)
+    }
 }
 
-fn states(found: &DoubledStates) -> String {
+fn states(found: &DoubledStates) -> Cause {
     let times = if found.times == 2 { "twice".to_owned() } else { format!("{} times", found.times) };
     let made: Vec<String> = found
         .lines
@@ -89,25 +76,40 @@ fn states(found: &DoubledStates) -> String {
             step => format!("{} in step {step}", near(line)),
         })
         .collect();
-    format!(
+    let sentence = format!(
         "Waste: optimizer states exist {times}, {} of {} too many, made at {}.{}",
         bytes(found.surplus_bytes),
         bytes(found.bytes),
         made.join(" and at "),
         holders::sentence(&found.held_by)
-    )
+    );
+    let advice = "Give every parameter to one optimizer only. Where a new optimizer takes over drop the old one, also from \
+                  schedulers and lists.";
+    Cause {
+        device: Some(found.device),
+        line: found.lines.first().cloned(),
+        advice: vec![advice.to_owned()],
+        ..Cause::new(CauseKind::DoubledStates, sentence, found.surplus_bytes).held_by(&found.held_by)
+    }
 }
 
-fn gradients(found: &KeptGradients) -> String {
+fn gradients(found: &KeptGradients) -> Cause {
     let share = found.bytes as f64 * 100.0 / found.peak_bytes.max(1) as f64;
-    format!(
+    let sentence = format!(
         "Waste: gradients of {} stay through every forward pass, which is {share:.0} % of the peak.{}",
         bytes(found.bytes),
         holders::sentence(&found.held_by)
-    )
+    );
+    let advice = "Call optimizer.zero_grad() right after optimizer.step(), and without set_to_none=False: gradients are then \
+                  freed until the next backward pass makes them.";
+    Cause {
+        device: Some(found.device),
+        advice: vec![advice.to_owned()],
+        ..Cause::new(CauseKind::KeptGradients, sentence, found.bytes).held_by(&found.held_by)
+    }
 }
 
-fn pieces(found: &Pieces) -> String {
+fn pieces(found: &Pieces) -> Cause {
     let largest_small = bytes(LARGEST_SMALL_BLOCK_BYTES);
     let class = match found.is_of_small_blocks {
         true => format!("blocks of up to {largest_small}"),
@@ -127,13 +129,23 @@ fn pieces(found: &Pieces) -> String {
         ),
         _ => String::new(),
     };
-    format!(
+    let sentence = format!(
         "Waste: fragmentation of {class}: {} of {} that the pool held lay in {} of at most {}, too small for the {asked}.{between}",
         bytes(found.bytes),
         bytes(found.reserved_bytes),
         counted(found.count, "gap"),
         bytes(found.largest_bytes)
-    )
+    );
+    let cause = Cause::new(CauseKind::Pieces, sentence, found.bytes).at(&found.requested_at);
+    Cause {
+        device: Some(found.device),
+        pool: Some(found.pool),
+        count: Some(found.count),
+        is_of_one_line: false,
+        held_by: found.kept_apart_by.as_ref().and_then(|kept| kept.held_by.first()).map(|held| held.path.clone()),
+        advice: vec![joining_pieces(found)],
+        ..cause
+    }
 }
 
 fn joining_pieces(found: &Pieces) -> String {

@@ -69,9 +69,14 @@ pub fn watch(report: &WatchReport) -> String {
     text
 }
 
-/// The first change that no operator declared, in one sentence.
+/// The first change that no operator declared.
+pub(crate) fn first(report: &WatchReport) -> Option<&Corruption> {
+    report.corruptions().min_by_key(|corruption| corruption.timestamp_ns)
+}
+
+/// The same in one sentence.
 pub(crate) fn sentence(report: &WatchReport) -> Option<String> {
-    let first = report.corruptions().min_by_key(|corruption| corruption.timestamp_ns)?;
+    let first = first(report)?;
     let origin = first.origin.as_ref().map_or(String::new(), |origin| format!(" allocated at {}", near(&origin.line)));
     let line = match (first.line.is_empty(), first.is_by_operator) {
         (true, _) => String::new(),
@@ -180,7 +185,7 @@ fn spans(corruption: &Corruption) -> String {
 }
 
 /// What probably happened.
-fn guess(corruption: &Corruption) -> Option<String> {
+pub(crate) fn guess(corruption: &Corruption) -> Option<String> {
     if !corruption.is_by_operator {
         let mut text = "Look for copies the program makes itself, work on other streams that memory did not wait \
                         for (record_stream), and other threads."

@@ -1,4 +1,5 @@
-//! What the analyses say about a recording, one sentence each, the worst first.
+//! What the analyses say about a recording, one entry per cause, the worst first. Sentences and advice are those of the
+//! reports that people read on terminals.
 
 use msmemscope_analysis::inefficient::{Finding as InefficientFinding, InefficiencyKinds};
 use msmemscope_analysis::leaks::LeakGroup;
@@ -8,7 +9,8 @@ use msmemscope_analysis::out_of_memory::Failure;
 use msmemscope_analysis::verdict::Verdict;
 use msmemscope_analysis::{Answers, Frame};
 use msmemscope_event::{Device, Pool};
-use msmemscope_report::headline::headline;
+use msmemscope_report::causes::{Cause, CauseKind, causes};
+use msmemscope_report::headline::{headline, peak_of};
 use msmemscope_report::moments::short_operator;
 use msmemscope_report::units::{bytes, counted};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,6 +22,9 @@ const NAMED_PER_KIND: usize = 5;
 const SMALLEST_SHARE: f64 = 0.01;
 /// How analyses call the moment when a pool used most.
 const PEAK: &str = "peak";
+/// The kind of findings that ranks may have in common.
+pub(crate) const LEAK: &str = "leak";
+const OUT_OF_MEMORY: &str = "out_of_memory";
 /// From this part on, what a pool holds in vain is a warning.
 const MUCH_OVERHEAD: f64 = 0.2;
 
@@ -52,9 +57,16 @@ pub(crate) struct Finding {
     /// The call site in words, and its frame.
     pub(crate) line: Option<String>,
     pub(crate) frame: Option<Frame>,
-    pub(crate) group: Option<(Device, Pool)>,
+    /// Whether everything was allocated at that line.
+    pub(crate) is_of_one_line: bool,
+    /// The variable that holds most of it.
+    pub(crate) held_by: Option<String>,
+    pub(crate) device: Option<Device>,
+    pub(crate) pool: Option<Pool>,
     pub(crate) at: Option<u64>,
+    /// Further sentences, and what to do.
     pub(crate) details: Vec<String>,
+    pub(crate) advice: Vec<String>,
     /// Why memory ran out, in one word.
     pub(crate) verdict: Option<&'static str>,
     /// Where the evidence is: a view, and what it shows.
@@ -72,18 +84,21 @@ impl Finding {
             count: None,
             line: None,
             frame: None,
-            group: None,
+            is_of_one_line: false,
+            held_by: None,
+            device: None,
+            pool: None,
             at: None,
             details: Vec::new(),
+            advice: Vec::new(),
             verdict: None,
             view,
             view_kind: None,
         }
     }
 
-    fn at_site(mut self, site: &SiteText) -> Self {
-        self.line = Some(site.line.clone());
-        self.frame = site.frame().cloned();
+    fn about(mut self, device: Device, pool: Pool) -> Self {
+        (self.device, self.pool) = (Some(device), Some(pool));
         self
     }
 }
@@ -144,6 +159,7 @@ pub(crate) struct Findings {
 impl Findings {
     pub(crate) fn of(answers: &Answers, missing: Vec<String>) -> Self {
         let mut findings = Self { headline: headline(answers), missing, ..Self::default() };
+        findings.list = causes(answers).into_iter().map(of_cause).collect();
         findings.take_failures(answers);
         findings.take_leaks(answers);
         findings.take_watch(answers);
@@ -167,31 +183,14 @@ impl Findings {
             at: failure.timestamp_ns,
             device: failure.device,
             requested_bytes: failure.requested_bytes,
-            verdict: verdict_words(failure.verdict).0,
+            verdict: verdict_word(failure.verdict),
             sentences: sentences(failure),
         };
         self.failures = report.details.iter().map(text).collect();
-        let Some(failure) = report.decisive() else { return };
-        let asked = match failure.requested_bytes {
-            0 => String::new(),
-            requested => format!(" when {} were asked for", bytes(requested)),
-        };
-        let sentence = format!(
-            "Memory of device {} ran out{asked}: {}. {}",
-            failure.device,
-            verdict_words(failure.verdict).1,
-            failure.site.line
-        );
-        let severity = if failure.recovered { Severity::Warning } else { Severity::Error };
-        let mut finding = Finding::new("out_of_memory", severity, sentence, "pool").at_site(&failure.site);
-        finding.bytes = Some(failure.requested_bytes);
-        finding.count = Some(self.out_of_memory);
-        finding.verdict = Some(verdict_words(failure.verdict).0);
-        finding.at = Some(failure.timestamp_ns);
-        let pool = failure.pools.iter().max_by_key(|pool| pool.reserved_bytes).map_or(Pool::Hal, |pool| pool.pool);
-        finding.group = Some((failure.device, pool));
-        finding.details = sentences(failure);
-        self.list.push(finding);
+        let decisive = self.list.iter_mut().find(|finding| finding.kind == OUT_OF_MEMORY).zip(report.decisive());
+        if let Some((finding, failure)) = decisive {
+            finding.verdict = Some(verdict_word(failure.verdict));
+        }
     }
 
     fn take_leaks(&mut self, answers: &Answers) {
@@ -209,36 +208,6 @@ impl Findings {
         let growth = report.growth.iter();
         self.growth =
             growth.filter_map(|growth| Some(((growth.device, growth.pool), growth.bytes_per_step()?))).collect();
-        for group in report.leaks.iter().take(NAMED_PER_KIND) {
-            let sentence = format!(
-                "{} leak with every step ({} in {} from {}): {}",
-                bytes(group.bytes_per_step),
-                bytes(group.bytes),
-                counted(group.count, "block"),
-                counted(group.steps, "step"),
-                group.site.line
-            );
-            self.list.push(leak_finding(sentence, group));
-        }
-        let more = report.leaks.len().saturating_sub(NAMED_PER_KIND);
-        if more > 0 {
-            let rest: u64 = report.leaks[NAMED_PER_KIND..].iter().map(|group| group.bytes).sum();
-            let sites = counted(more as u64, "more call site");
-            let sentence = format!("{} leak from {sites}.", bytes(rest));
-            let mut finding = Finding::new("leak", Severity::Error, sentence, "flame");
-            (finding.bytes, finding.count) = (Some(rest), Some(more as u64));
-            finding.view_kind = Some("leaked");
-            self.list.push(finding);
-        }
-        for group in report.after_finalize.iter().take(NAMED_PER_KIND) {
-            let sentence = format!(
-                "{} of driver memory in {} are alive after aclFinalize: {}",
-                bytes(group.bytes),
-                counted(group.count, "block"),
-                group.site.line
-            );
-            self.list.push(leak_finding(sentence, group));
-        }
     }
 
     fn take_lines(&mut self, answers: &Answers) {
@@ -252,22 +221,6 @@ impl Findings {
         self.watch = serde_json::to_value(report).ok();
         for corruption in report.corruptions() {
             self.watch_changes.push((corruption.timestamp_ns, corruption.operator.clone()));
-        }
-        for corruption in report.corruptions().take(NAMED_PER_KIND) {
-            let sentence = format!(
-                "Watched memory at {:#x} was changed beside operator {} without being declared ({}): {}",
-                corruption.address,
-                corruption.operator,
-                bytes(corruption.changed_bytes),
-                corruption.line
-            );
-            let mut finding = Finding::new("watch", Severity::Error, sentence, "watch");
-            finding.bytes = Some(corruption.changed_bytes);
-            finding.at = Some(corruption.timestamp_ns);
-            finding.line = Some(corruption.line.clone());
-            let frames = if corruption.python.is_empty() { &corruption.native } else { &corruption.python };
-            finding.frame = msmemscope_analysis::names::user_frame(frames).cloned();
-            self.list.push(finding);
         }
     }
 
@@ -286,9 +239,9 @@ impl Findings {
                 bytes(peak.peak_if_fixed_bytes),
                 peak.saved_share() * 100.0
             );
-            let mut finding = Finding::new("inefficient", Severity::Warning, sentence, "table");
+            let mut finding =
+                Finding::new("inefficient", Severity::Warning, sentence, "table").about(peak.device, peak.pool);
             finding.bytes = Some(peak.peak_bytes - peak.peak_if_fixed_bytes);
-            finding.group = Some((peak.device, peak.pool));
             self.list.push(finding);
         }
         let lines = one_per_line(&report.findings);
@@ -321,9 +274,8 @@ impl Findings {
                 share * 100.0
             );
             let severity = if share >= MUCH_OVERHEAD { Severity::Warning } else { Severity::Information };
-            let mut finding = Finding::new("fragmentation", severity, sentence, "pool");
+            let mut finding = Finding::new("fragmentation", severity, sentence, "pool").about(pool.device, pool.pool);
             finding.bytes = Some(overhead);
-            finding.group = Some((pool.device, pool.pool));
             finding.at = Some(pool.at_peak_reserved.timestamp_ns);
             self.list.push(finding);
             let further = [&pool.at_peak_reserved, &pool.at_peak_used, &pool.most_idle, &pool.at_end];
@@ -348,21 +300,16 @@ impl Findings {
 
     fn take_peaks(&mut self, answers: &Answers) {
         let Some(report) = &answers.owners else { return };
+        let moments = answers.moments.iter().flat_map(|report| &report.pools).filter(|moment| moment.moment == PEAK);
+        let moments: Vec<&PoolMoment> = moments.collect();
         for pool in report.pools.iter().filter(|pool| pool.peak_bytes > 0) {
-            let step = if pool.peak_step == 0 { String::new() } else { format!(" in step {}", pool.peak_step) };
-            let owner = pool
-                .at_peak
-                .first()
-                .map_or(String::new(), |owner| format!("; most of it: {} ({})", owner.owner, bytes(owner.bytes)));
-            let sentence = format!(
-                "{} on device {} used at most {}{step}{owner}.",
-                pool.pool.title(),
-                pool.device,
-                bytes(pool.peak_bytes)
-            );
-            let mut finding = Finding::new("peak", Severity::Information, sentence, "flame");
+            let moment = moments.iter().find(|moment| (moment.device, moment.pool) == (pool.device, pool.pool));
+            let sentence = moment.and_then(|moment| peak_of(moment)).unwrap_or_else(|| {
+                format!("Peak: {} ({} on device {}).", bytes(pool.peak_bytes), pool.pool.title(), pool.device)
+            });
+            let mut finding =
+                Finding::new("peak", Severity::Information, sentence, "flame").about(pool.device, pool.pool);
             finding.bytes = Some(pool.peak_bytes);
-            finding.group = Some((pool.device, pool.pool));
             finding.at = Some(pool.peak_timestamp_ns);
             finding.view_kind = Some("peak");
             self.list.push(finding);
@@ -402,14 +349,34 @@ fn lines(pool: &PoolMoment) -> Value {
     })
 }
 
-fn leak_finding(sentence: String, group: &LeakGroup) -> Finding {
-    let mut finding = Finding::new("leak", Severity::Error, sentence, "flame").at_site(&group.site);
-    (finding.bytes, finding.count) = (Some(group.bytes), Some(group.count));
-    finding.group = Some((group.device, group.pool));
-    finding.at = group.blocks.last().map(|block| block.timestamp_ns);
-    finding.view_kind = Some("leaked");
-    finding.details = group.held_by.first().map(|held| format!("Held by {}.", held.path)).into_iter().collect();
-    finding
+/// A cause as the viewer shows it: how bad it is, and where its evidence is.
+fn of_cause(cause: Cause) -> Finding {
+    let (kind, severity, view) = match cause.kind {
+        CauseKind::OutOfMemory => (OUT_OF_MEMORY, Severity::Error, "pool"),
+        CauseKind::RecoveredOutOfMemory => (OUT_OF_MEMORY, Severity::Warning, "pool"),
+        CauseKind::Corruption => ("watch", Severity::Error, "watch"),
+        CauseKind::Leak => (LEAK, Severity::Error, "flame"),
+        CauseKind::PossibleLeak => ("possible_leak", Severity::Warning, "table"),
+        CauseKind::Growth => ("growth", Severity::Warning, "timeline"),
+        CauseKind::DoubledStates => ("doubled_states", Severity::Warning, "owners"),
+        CauseKind::KeptGradients => ("kept_gradients", Severity::Warning, "owners"),
+        CauseKind::Pieces => ("pieces", Severity::Warning, "pool"),
+    };
+    Finding {
+        bytes: Some(cause.bytes),
+        count: cause.count,
+        line: cause.line,
+        frame: cause.frame,
+        is_of_one_line: cause.is_of_one_line,
+        held_by: cause.held_by,
+        device: cause.device,
+        pool: cause.pool,
+        at: cause.timestamp_ns,
+        details: cause.explanation,
+        advice: cause.advice,
+        view_kind: (kind == LEAK).then_some("leaked"),
+        ..Finding::new(kind, severity, cause.sentence, view)
+    }
 }
 
 /// A line that is reached along many ways is one finding, where its most wasteful way was; and how many ways there are.
@@ -446,10 +413,14 @@ fn inefficient_finding(found: &InefficientFinding, is_part: bool) -> Finding {
         bytes(found.largest_bytes),
         found.site.line
     );
-    let mut finding = Finding::new("inefficient", Severity::Warning, sentence, "table").at_site(&found.site);
-    (finding.bytes, finding.count) = (Some(found.bytes), Some(found.count));
-    finding.group = Some((found.device, found.pool));
-    finding
+    Finding {
+        bytes: Some(found.bytes),
+        count: Some(found.count),
+        line: Some(found.site.line.clone()),
+        frame: found.site.frame().cloned(),
+        is_of_one_line: true,
+        ..Finding::new("inefficient", Severity::Warning, sentence, "table").about(found.device, found.pool)
+    }
 }
 
 fn kind_bit(kind: InefficiencyKinds) -> u8 {
@@ -464,15 +435,15 @@ pub(crate) fn inefficiency_names(bits: u8) -> Vec<&'static str> {
     chosen.map(|(_, kind)| kind.attribute()).collect()
 }
 
-fn verdict_words(verdict: Verdict) -> (&'static str, &'static str) {
+fn verdict_word(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Leak => ("leak", "memory leaks"),
-        Verdict::Fragmentation => ("fragmentation", "the pool holds enough, but in pieces that are too small"),
-        Verdict::OtherProcesses => ("other_processes", "other processes use the card"),
-        Verdict::Demand => ("demand", "the job needs more memory than there is"),
-        Verdict::Growth => ("growth", "one line of code holds more and more memory"),
-        Verdict::Driver => ("driver", "the driver refused, although enough memory was free"),
-        Verdict::OwnLimit => ("own_limit", "the job has set itself a limit"),
+        Verdict::Leak => "leak",
+        Verdict::Fragmentation => "fragmentation",
+        Verdict::OtherProcesses => "other_processes",
+        Verdict::Demand => "demand",
+        Verdict::Growth => "growth",
+        Verdict::Driver => "driver",
+        Verdict::OwnLimit => "own_limit",
     }
 }
 
@@ -488,6 +459,7 @@ pub(crate) fn frame_place(frame: Option<&Frame>) -> [Value; 3] {
         Some(frame) => [json!(frame.file), json!(frame.line), json!(frame.function)],
     }
 }
+
 /// Why memory ran out, and what to do about it.
 fn sentences(failure: &Failure) -> Vec<String> {
     let reason = msmemscope_report::verdict::reason(failure);

@@ -100,8 +100,11 @@ fn several_recordings_are_one_report() {
 fn trackers_and_programs_get_the_same_answer() {
     let bench = recorded();
     let text = reported(&bench, &bench.output(), "markdown", &[]).expect("text");
-    let verdict = text.lines().nth(2).expect("the answer");
-    assert!(verdict.starts_with("**Leak: ") && verdict.contains("job.c:"), "{text}");
+    let answer = text.lines().find(|line| line.starts_with("1. ")).expect("the answer");
+    assert!(answer.starts_with("1. **Problem · device 0:** Leak: ") && answer.contains("job.c:"), "{text}");
+    let first_words = answer.split_once("Leak: ").expect("a leak").1.split(',').next().expect("words");
+    assert_eq!(text.matches(first_words).count(), 1, "told once: {text}");
+    assert!(text.contains("   - What to do: Look for what keeps its result"), "{text}");
     // Nothing was launched by an operator, so there is no column for them.
     assert!(text.contains("\n| bytes | share | blocks | allocated at |\n| ---: | ---: | ---: | --- |\n"), "{text}");
     let report: Value =

@@ -2,6 +2,7 @@
 
 use msmemscope_analysis::{Answers, Questions};
 use msmemscope_report::answers::render;
+use msmemscope_report::causes::{Cause, CauseKind, causes};
 use msmemscope_report::leaks::Style;
 
 use crate::support::Dump;
@@ -216,4 +217,64 @@ fn gaps_that_have_room_or_would_not_be_enough_are_no_waste() {
     assert!(text.starts_with("No leaks found"), "{text}");
     let text = said(&segments(20 * MEBIBYTE, 10 * MEBIBYTE, 300 * MEBIBYTE, true));
     assert!(text.starts_with("No leaks found"), "{text}");
+}
+
+/// Three lines of a model whose graph is kept with every step.
+fn keep_graph(dump: &mut Dump, step: u64) {
+    for line in 1..=3 {
+        let stack = format!("/me/model.py(1{line}): Block.forward\n{MODULE}/me/train.py(40): main\n");
+        dump.malloc_with("PTA", 0, 0x10_0000 * step + line * 0x1000, 2048, ",owner:PTA@model@activation", &stack);
+    }
+}
+
+#[test]
+fn one_cause_is_told_once_and_another_one_beside_it() {
+    let dump = steps(|dump, step| {
+        keep_graph(dump, step);
+        dump.malloc_at(0x1000_0000 + step * 0x1000, 1024, "/me/train.py(50): remember\n");
+    });
+    let answers = ask(&dump);
+    assert_eq!(answers.leaks.as_ref().expect("asked").leaks.len(), 4);
+    let [graphs, other]: [Cause; 2] = causes(&answers).try_into().expect("two causes");
+    assert!(graphs.sentence.starts_with("Leak: the graphs made at /me/train.py:40 main"), "{}", graphs.sentence);
+    assert_eq!((graphs.kind, graphs.bytes, graphs.count), (CauseKind::Leak, 3 * 6 * 2048, Some(18)));
+    assert_eq!(graphs.frame.as_ref().map(|frame| frame.line), Some(40));
+    assert!(!graphs.is_of_one_line && graphs.advice[0].contains("loss.item()"), "{graphs:?}");
+    assert!(other.sentence.contains("/me/train.py:50 remember") && other.is_of_one_line, "{}", other.sentence);
+    assert_eq!((other.bytes, other.count, other.line.as_deref()), (6144, Some(6), Some("/me/train.py:50 remember")));
+}
+
+#[test]
+fn causes_have_the_sentences_that_reports_begin_with() {
+    let leak_in_two_steps = steps(|dump, step| {
+        if step == 3 || step == 4 {
+            dump.malloc_at(0x1000 * step, 2048, "/me/train.py(12): keep\n");
+        }
+    });
+    let swelling = steps(|dump, step| {
+        dump.malloc_at(0x1000 * step, step * 4096, "/me/generate.py(7): attend\n");
+        if step > 1 {
+            dump.free("PTA", 0x1000 * (step - 1));
+        }
+    });
+    let hooks = steps(|dump, step| {
+        for line in [12, 14] {
+            let stack = format!("/me/train.py({line}): Probe.save\n{MODULE}/me/train.py(40): main\n");
+            dump.malloc_at(0x10_0000 * step + line * 0x1000, 2048, &stack);
+        }
+    });
+    let cases = [
+        (leak_in_two_steps, CauseKind::PossibleLeak, "Perhaps a leak: "),
+        (swelling, CauseKind::Growth, "Growth: "),
+        (states(&[20, 25]), CauseKind::DoubledStates, "Waste: optimizer states"),
+        (hooks, CauseKind::Leak, "Leak: a hook keeps what it sees: "),
+    ];
+    for (dump, kind, first_words) in cases {
+        let found = causes(&ask(&dump));
+        let [cause] = &found[..] else { panic!("{kind:?}: {found:?}") };
+        assert_eq!(cause.kind, kind);
+        assert!(cause.sentence.starts_with(first_words), "{}", cause.sentence);
+        assert!(said(&dump).contains(&cause.sentence), "{}", cause.sentence);
+        assert!(!cause.advice.is_empty() && cause.bytes > 0 && cause.line.is_some(), "{cause:?}");
+    }
 }

@@ -1,11 +1,11 @@
 //! `findings`: what the analyses say, the worst first. What several ranks leak at the same lines is said once.
 
-use msmemscope_event::Place;
+use msmemscope_event::{Place, Pool};
 use msmemscope_report::ranks::speakers;
 use serde_json::{Map, Value, json};
 
 use crate::entry::{Entry, Progress};
-use crate::findings::{Finding, frame_place};
+use crate::findings::{Finding, LEAK, frame_place};
 use crate::server::query::Query;
 use crate::session::Opened;
 
@@ -48,9 +48,6 @@ pub(super) fn answer(opened: &Opened, query: &Query) -> Answer {
     }))
 }
 
-/// The kind of findings that ranks may have in common.
-const LEAK: &str = "leak";
-
 /// For each recording the number of the one that tells its leaks: itself, or the first rank with the same.
 fn told_by(chosen: &[(usize, &Entry)]) -> Vec<usize> {
     let keys: Vec<Vec<String>> = chosen.iter().map(|(_, entry)| leak_keys(entry)).collect();
@@ -64,7 +61,7 @@ fn told_by(chosen: &[(usize, &Entry)]) -> Vec<usize> {
 fn leak_keys(entry: &Entry) -> Vec<String> {
     let leaks = entry.findings().map_or(&[][..], |findings| &findings.list).iter().filter(|it| it.kind == LEAK);
     let key = |finding: &Finding| {
-        let pool = finding.group.map_or("", |(_, pool)| pool.event_type());
+        let pool = finding.pool.map_or("", Pool::event_type);
         finding.line.as_ref().map(|line| format!("{pool} {line}"))
     };
     let keys: Option<Vec<String>> = leaks.map(key).collect();
@@ -82,9 +79,10 @@ fn headline(number: usize, entry: &Entry, speaker: usize) -> Option<Value> {
 
 fn shown(number: usize, entry: &Entry, finding: &Finding, ranks: &[u32]) -> Value {
     let at = finding.at.map(|at| at.saturating_sub(entry.origin_ns));
-    let device = finding.group.map(|(device, _)| device.to_string());
-    let pool = finding.group.map(|(_, pool)| pool.event_type());
-    let [file, line, function] = frame_place(finding.frame.as_ref());
+    let device = finding.device.map(|device| device.to_string());
+    let pool = finding.pool.map(Pool::event_type);
+    let site = site(entry, finding);
+    let [file, line, function] = place(entry, finding, site);
     let mut link = Map::new();
     let mut set = |name: &str, value: Value| {
         if !value.is_null() {
@@ -97,10 +95,14 @@ fn shown(number: usize, entry: &Entry, finding: &Finding, ranks: &[u32]) -> Valu
     set("device", json!(device));
     set("pool", json!(pool));
     set("t", json!(at));
-    set("site", json!(site(entry, finding)));
-    if finding.kind == "inefficient" {
+    set("site", json!(site.filter(|_| finding.is_of_one_line)));
+    match finding.kind {
+        "inefficient" => set("inefficient", json!(1)),
+        "possible_leak" => set("alive", json!("end")),
+        _ => {}
+    }
+    if finding.view == "table" {
         set("table", json!("blocks"));
-        set("inefficient", json!(1));
     }
     json!({
         "r": number,
@@ -116,10 +118,23 @@ fn shown(number: usize, entry: &Entry, finding: &Finding, ranks: &[u32]) -> Valu
         "device": device,
         "pool": pool,
         "t": at,
+        "held_by": finding.held_by,
         "details": finding.details,
+        "advice": finding.advice,
         "verdict": finding.verdict,
         "link": link,
     })
+}
+
+/// The frame that a finding names; where only the line is known, the frame of that line.
+fn place(entry: &Entry, finding: &Finding, site: Option<usize>) -> [Value; 3] {
+    let of_line = || {
+        let stacks = &entry.model()?.stacks;
+        let frame = &stacks.frames[stacks.lines[site?].frame? as usize];
+        (!frame.file.is_empty()).then(|| [json!(frame.file), json!(frame.line), json!(frame.function)])
+    };
+    let known = frame_place(finding.frame.as_ref());
+    if finding.frame.is_none() { of_line().unwrap_or(known) } else { known }
 }
 
 /// Number of the call site that a finding names.

@@ -52,12 +52,28 @@ fn page(scope: &Scope<'_>) -> Result<Page, Problem> {
     Ok(Page { offset: usize::try_from(offset).unwrap_or(usize::MAX), limit: limit as usize })
 }
 
+/// Which blocks are meant, by when they are alive.
+#[derive(Clone, Copy)]
+enum Alive {
+    Window,
+    Any,
+    End,
+    Kept,
+    Leaked,
+}
+
 /// Calls back for the blocks that are meant, in the order of their start.
 fn for_each_chosen_block(scope: &Scope<'_>, mut take: impl FnMut(u32)) -> Result<(), Problem> {
     let model = scope.model;
     let blocks = &model.blocks;
     let (from, to) = scope.window()?;
-    let alive = scope.query.word("alive", &["window", "any", "end", "kept", "leaked"])?;
+    let alive = match scope.query.word("alive", &["window", "any", "end", "kept", "leaked"])? {
+        "end" => Alive::End,
+        "kept" => Alive::Kept,
+        "leaked" => Alive::Leaked,
+        "any" => Alive::Any,
+        _ => Alive::Window,
+    };
     let group = match (scope.query.text("device"), scope.query.text("pool")) {
         (None, None) => None,
         _ => Some(scope.group()?),
@@ -69,10 +85,12 @@ fn for_each_chosen_block(scope: &Scope<'_>, mut take: impl FnMut(u32)) -> Result
     };
     let only_inefficient = scope.query.flag("inefficient");
     let is_meant = |block: usize| match alive {
-        "end" => blocks.end[block] == ALIVE,
-        "kept" => (from..to).contains(&blocks.start[block]) && blocks.end[block] >= to,
-        "leaked" => findings.is_some_and(|findings| findings.leaked.contains(&u64::from(blocks.allocation[block]))),
-        _ => true,
+        Alive::End => blocks.end[block] == ALIVE,
+        Alive::Kept => (from..to).contains(&blocks.start[block]) && blocks.end[block] >= to,
+        Alive::Leaked => {
+            findings.is_some_and(|findings| findings.leaked.contains(&u64::from(blocks.allocation[block])))
+        }
+        Alive::Window | Alive::Any => true,
     };
     let filter = scope.block_filter()?;
     let mut consider = |block: u32| {
@@ -86,7 +104,7 @@ fn for_each_chosen_block(scope: &Scope<'_>, mut take: impl FnMut(u32)) -> Result
         }
     };
     match alive {
-        "window" => blocks.for_each_in(from, to, consider),
+        Alive::Window => blocks.for_each_in(from, to, consider),
         _ => (0..blocks.len() as u32).for_each(&mut consider),
     }
     Ok(())
@@ -144,25 +162,30 @@ struct ChosenBlocks {
 fn chosen_blocks(scope: &Scope<'_>, until: usize) -> Result<ChosenBlocks, Problem> {
     let blocks = &scope.model.blocks;
     let words = ["start", "end", "bytes", "lifetime", "address", "accesses", "idle"];
-    let sort = scope.query.word("sort", &words)?;
-    let descending = scope.query.flag("descending");
     let last = scope.model.last_ns;
-    let key = |block: u32| {
-        let index = block as usize;
-        let lifetime = || blocks.end[index].min(last).saturating_sub(blocks.start[index]);
-        match sort {
-            "end" => blocks.end[index],
-            "bytes" => blocks.bytes[index],
-            "lifetime" => lifetime(),
-            "address" => blocks.address[index],
-            "accesses" => blocks.accesses(block).map_or(0, |(count, ..)| u64::from(count)),
-            "idle" => {
-                let latest = blocks.accesses(block).map_or(blocks.start[index], |(_, _, last_access)| last_access);
-                blocks.end[index].min(last).saturating_sub(latest)
-            }
-            _ => u64::from(block),
+    // One walk per order: what is asked of every block is decided once.
+    match scope.query.word("sort", &words)? {
+        "end" => ordered_blocks(scope, until, |block| blocks.end[block as usize]),
+        "bytes" => ordered_blocks(scope, until, |block| blocks.bytes[block as usize]),
+        "lifetime" => ordered_blocks(scope, until, |block| {
+            blocks.end[block as usize].min(last).saturating_sub(blocks.start[block as usize])
+        }),
+        "address" => ordered_blocks(scope, until, |block| blocks.address[block as usize]),
+        "accesses" => {
+            ordered_blocks(scope, until, |block| blocks.accesses(block).map_or(0, |(count, ..)| u64::from(count)))
         }
-    };
+        "idle" => ordered_blocks(scope, until, |block| {
+            let start = blocks.start[block as usize];
+            let latest = blocks.accesses(block).map_or(start, |(_, _, last_access)| last_access);
+            blocks.end[block as usize].min(last).saturating_sub(latest)
+        }),
+        _ => ordered_blocks(scope, until, u64::from),
+    }
+}
+
+fn ordered_blocks(scope: &Scope<'_>, until: usize, key: impl Fn(u32) -> u64) -> Result<ChosenBlocks, Problem> {
+    let blocks = &scope.model.blocks;
+    let descending = scope.query.flag("descending");
     let mut least = Least::new(until);
     let (mut total, mut bytes) = (0, 0u64);
     for_each_chosen_block(scope, |block| {

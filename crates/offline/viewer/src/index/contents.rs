@@ -22,16 +22,18 @@ use crate::model::texts::Texts;
 use crate::model::{Group, Model, Peak, Step};
 
 /// Words of the interface.
-const WORDS: [&str; 33] = [
+const WORDS: [&str; 37] = [
     "blocks",
     "calls",
     "demand",
     "difference",
+    "doubled_states",
     "driver",
     "flame",
     "fragmentation",
     "growth",
     "inefficient",
+    "kept_gradients",
     "kernels",
     "leak",
     "leaked",
@@ -43,7 +45,9 @@ const WORDS: [&str; 33] = [
     "own_limit",
     "owners",
     "peak",
+    "pieces",
     "pool",
+    "possible_leak",
     "ranks",
     "recording",
     "snapshots",
@@ -187,7 +191,10 @@ stored! {
         headline, list, missing, leaks, leaked, leaked_bytes, out_of_memory, failures, fragmentation, growth, inefficiency, watch,
         watch_changes, lines_at_peaks
     }
-    Finding { kind, severity, sentence, bytes, count, line, frame, group, at, details, verdict, view, view_kind }
+    Finding {
+        kind, severity, sentence, bytes, count, line, frame, is_of_one_line, held_by, device, pool, at, details, advice,
+        verdict, view, view_kind
+    }
     Leak { group, site, bytes, blocks }
     FragmentationSample { at, step, reserved_bytes, used_bytes, gap_bytes, largest_gap_bytes }
     FailureText { at, device, requested_bytes, verdict, sentences }

@@ -68,7 +68,7 @@ impl Document {
         let recordings = list(&session["recordings"]);
         let mut parts = Vec::new();
         let ordered = worst_first(recordings, list(&findings["findings"]));
-        push_verdicts(&mut parts, recordings, &ordered, list(&findings["headlines"]));
+        push_verdicts(&mut parts, recordings, &ordered, findings);
         parts.extend(session["notice"].as_str().map(|notice| Part::Sentence(notice.to_owned())));
         push_findings(&mut parts, recordings, list(&findings["findings"]));
         push_devices(&mut parts, recordings);
@@ -154,14 +154,18 @@ fn push_untold(parts: &mut Vec<Part>, how: &str, recordings: usize, told: usize)
     }
 }
 
-/// The answer in one to three sentences, of the recordings with problems first. Recordings that say the same say it once.
-fn push_verdicts(parts: &mut Vec<Part>, recordings: &[Value], ordered: &[&Value], headlines: &[Value]) {
+/// The answer in one to three sentences, of the recordings with problems first. Recordings that say the same say it once;
+/// of a single one, what stands among the findings is not said twice.
+fn push_verdicts(parts: &mut Vec<Part>, recordings: &[Value], ordered: &[&Value], findings: &Value) {
     let mut said: Vec<(Vec<String>, Vec<usize>)> = Vec::new();
-    for headline in headlines {
+    let is_told = |sentence: &Value| {
+        recordings.len() == 1 && list(&findings["findings"]).iter().any(|finding| finding["sentence"] == *sentence)
+    };
+    for headline in list(&findings["headlines"]) {
         let speaker = headline["same_as"].as_u64().and_then(|first| recordings.get(first as usize));
         let sentences: Vec<String> = match speaker {
             Some(first) => vec![format!("The same leaks as {}.", named(first))],
-            None => list(&headline["sentences"]).iter().map(string).collect(),
+            None => list(&headline["sentences"]).iter().filter(|sentence| !is_told(sentence)).map(string).collect(),
         };
         let recording = number(&headline["r"]) as usize;
         match said.iter_mut().find(|(known, _)| *known == sentences) {
@@ -243,10 +247,13 @@ fn finding_text(same: &[&Value], recordings: &[Value]) -> FindingText {
         Some(line) => format!("{file}:{line} {}", string(&finding["function"])),
         None => file.to_owned(),
     });
+    let details = list(&finding["details"]).iter();
+    let advice: Vec<String> = list(&finding["advice"]).iter().map(string).collect();
+    let advice = (!advice.is_empty()).then(|| format!("What to do: {}", advice.join(" ")));
     FindingText {
         tag: tag.join(" · "),
         place: place.filter(|place| !sentence.contains(place.trim())),
-        details: list(&finding["details"]).iter().map(string).collect(),
+        details: details.map(string).chain(advice).collect(),
         severity,
         sentence,
     }
@@ -452,7 +459,7 @@ mod tests {
         let recordings = [json!({ "process_id": 7, "rank": 0 }), json!({ "process_id": 8, "rank": null })];
         let headline = |number: u64| json!({ "r": number, "sentences": ["Leak: x.", "Peak: y."] });
         let mut parts = Vec::new();
-        push_verdicts(&mut parts, &recordings, &[], &[headline(0), headline(1)]);
+        push_verdicts(&mut parts, &recordings, &[], &json!({ "headlines": [headline(0), headline(1)] }));
         assert!(
             matches!(&parts[..], [Part::Sentence(who), Part::Verdict(what), Part::Sentence(_)]
                 if who == "Rank 0 (process 7), Process 8:" && what == "Leak: x."),
@@ -469,7 +476,7 @@ mod tests {
             json!({ "r": 2, "sentences": ["Leak: x.", "Peak: 3 GiB."], "same_as": 0 }),
         ];
         let mut parts = Vec::new();
-        push_verdicts(&mut parts, &recordings, &[], &headlines);
+        push_verdicts(&mut parts, &recordings, &[], &json!({ "headlines": headlines }));
         assert!(
             matches!(&parts[3..], [Part::Sentence(who), Part::Verdict(what)]
                 if who == "Ranks 1-2:" && what == "The same leaks as Rank 0 (process 7)."),

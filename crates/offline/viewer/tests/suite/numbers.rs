@@ -8,6 +8,7 @@ use msmemscope_event::{
     ByteRange, CodeId, Fact, KernelPhase, ProcessInfoKey, PythonCallPhase, StackId, StringId, WatchDetail,
 };
 use msmemscope_import::open;
+use msmemscope_report::headline::headline;
 use msmemscope_report::units::count;
 use serde_json::{Value, json};
 
@@ -116,6 +117,74 @@ fn leaks_are_those_of_the_analysis() {
     let site = link["site"].as_u64().unwrap();
     let of_site = case.viewer.ask(&format!("holds?by=site&site={site}&t=9999999"));
     assert_eq!(of_site["rows"][0]["label"], "/me/train.py:31 keep");
+}
+
+/// Eight steps, each of which does the same with its number, after two weights.
+fn steps(mut work: impl FnMut(&mut Dump, u64)) -> Dump {
+    let mut dump = Dump::new();
+    for weight in 1..=2 {
+        dump.malloc("PTA", 0x10 * weight, 4096, ",owner:PTA@model@weight", "/me/model.py(3): init\n");
+    }
+    for step in 1..=8 {
+        dump.step(true);
+        work(&mut dump, step);
+        dump.step(false);
+    }
+    dump
+}
+
+#[test]
+fn one_cause_is_one_finding_with_the_words_of_the_report() {
+    let module = "/usr/lib/python3/site-packages/torch/nn/modules/module.py(1800): inner\n";
+    let graphs = steps(|dump, step| {
+        for line in 1..=4 {
+            let stack = format!("/me/model.py(1{line}): Block.forward\n{module}/me/train.py(40): main\n");
+            let owner = ",owner:PTA@model@activation";
+            dump.malloc("PTA", 0x10_0000 * step + line * 0x1000, 2048, owner, &stack);
+        }
+    });
+    let states = steps(|dump, step| {
+        let adam = "/usr/lib/python3/site-packages/torch/optim/adam.py(180): Adam._init_group\n";
+        for made in [20, 22].into_iter().filter(|_| step == 1) {
+            for weight in 0..2 {
+                let owner = ",owner:PTA@model@optimizer_state";
+                let stack = format!("{adam}/me/train.py({made}): main\n");
+                dump.malloc("PTA", 0x10_0000 * made + weight * 0x1000, 1024, owner, &stack);
+            }
+        }
+    });
+    let swelling = steps(|dump, step| {
+        dump.malloc("PTA", 0x10_0000 * step, step * 4096, "", "/me/generate.py(7): attend\n");
+        if step > 1 {
+            dump.free("PTA", 0x10_0000 * (step - 1));
+        }
+    });
+    let twice = steps(|dump, step| {
+        if step == 3 || step == 4 {
+            dump.malloc("PTA", 0x10_0000 * step, 2048, "", "/me/train.py(12): keep\n");
+        }
+    });
+    let cases = [
+        (graphs, "leak", "Leak: the graphs made at ", 40, 4 * 6 * 2048),
+        (states, "doubled_states", "Waste: optimizer states exist twice", 20, 2048),
+        (swelling, "growth", "Growth: a tensor becomes larger", 7, 8 * 4096),
+        (twice, "possible_leak", "Perhaps a leak: ", 12, 4096),
+    ];
+    for (dump, kind, first_words, line, bytes) in cases {
+        let Case { viewer, answers, .. } = case(&dump);
+        let answer = viewer.ask("findings");
+        let unlike_others = |finding: &&Value| !["peak", "fragmentation"].contains(&finding["kind"].as_str().unwrap());
+        let found: Vec<&Value> = answer["findings"].as_array().unwrap().iter().filter(unlike_others).collect();
+        let [finding] = found[..] else { panic!("{kind}: {found:?}") };
+        assert_eq!((&finding["kind"], &finding["bytes"]), (&json!(kind), &json!(bytes)));
+        assert_eq!(finding["line"], line, "{finding}");
+        let sentence = finding["sentence"].as_str().unwrap();
+        assert!(sentence.starts_with(first_words), "{sentence}");
+        assert_eq!(headline(&answers)[0], sentence, "told as on terminals");
+        assert!(!finding["advice"].as_array().unwrap().is_empty(), "{finding}");
+        // Where several lines belong to it, all of them are the evidence.
+        assert_eq!(finding["link"].get("site").is_some(), ["growth", "possible_leak"].contains(&kind), "{finding}");
+    }
 }
 
 #[test]

@@ -139,6 +139,11 @@ const TABLE = {
   rank_of: ["{0} of {1}", "{0} / {1}"],
   finding_leak: ["Leak: {0} in {1} blocks", "泄漏：{1} 个内存块，共 {0}"],
   finding_out_of_memory: ["Out of memory: a request of {0} failed", "内存不足：申请 {0} 失败"],
+  finding_possible_leak: ["Perhaps a leak: {0} in {1} blocks", "可能泄漏：{1} 个内存块，共 {0}"],
+  finding_growth: ["Growth: a tensor or workspace becomes larger with every step, {0} by now", "增长：张量或工作区每步变大，目前 {0}"],
+  finding_doubled_states: ["Waste: {0} of optimizer states too many", "浪费：优化器状态重复，多占 {0}"],
+  finding_kept_gradients: ["Waste: gradients of {0} stay through every forward pass", "浪费：{0} 的梯度在前向过程中一直保留"],
+  finding_pieces: ["Waste: {0} in {1} gaps that are too small", "浪费：{0} 分散在 {1} 个过小的空隙中"],
   finding_watch: ["A watched block was changed without being declared", "被监视的内存块发生了未声明的修改"],
   finding_inefficient: ["Inefficient use: {0} in {1} blocks", "低效使用：{1} 个内存块，共 {0}"],
   finding_inefficient_peak: [
@@ -151,6 +156,32 @@ const TABLE = {
   finding_none: ["No memory was recorded.", "没有记录到内存。"],
   finding_other: ["Finding: {0}", "发现：{0}"],
   at_place: ["at {0}", "位于 {0}"],
+  held_by: ["held by {0}", "由 {0} 持有"],
+  what_to_do: ["What to do:", "建议："],
+  advice_leak: [
+    "Look for what keeps it from step to step, and let it go.",
+    "找出跨步骤保留这些张量的对象（列表、累加的 loss、钩子或闭包），改为保存 loss.item() 或 tensor.detach()，不再需要时删除。",
+  ],
+  advice_possible_leak: [
+    "Look for what keeps it from step to step, and let it go.",
+    "请录制更多步骤确认；找出跨步骤保留这些张量的对象，不再需要时删除。",
+  ],
+  advice_growth: [
+    "Limit its length, or bring shapes to fixed sizes.",
+    "限制其长度（滑动窗口、固定大小的缓存），或把形状固定为少数几种。",
+  ],
+  advice_doubled_states: [
+    "Give every parameter to one optimizer only, and drop the old one.",
+    "每个参数只交给一个优化器；更换优化器时先释放旧的，包括学习率调度器和列表中的引用。",
+  ],
+  advice_kept_gradients: [
+    "Call optimizer.zero_grad() right after optimizer.step().",
+    "在 optimizer.step() 之后立即调用 optimizer.zero_grad()，不要使用 set_to_none=False。",
+  ],
+  advice_pieces: [
+    "Join the gaps (expandable segments), or bring shapes to fixed sizes.",
+    "启用可扩展段（expandable_segments:True），或先分配长期存活的内存，并把变化的形状固定为少数几种。",
+  ],
   // Why memory ran out, and what to do about it; the analyses say it at length in English.
   verdict_leak: [
     "Memory leaks: see the leak that is named here.",

@@ -106,7 +106,11 @@ export interface Finding {
   device: string | null;
   pool: string | null;
   t: number | null;
+  /** The variable that holds most of it. */
+  held_by: string | null;
   details: string[];
+  /** What to do, in sentences. */
+  advice: string[];
   /** Why memory ran out, in one word. */
   verdict?: string | null;
   link: Record<string, string | number | boolean | null> | null;

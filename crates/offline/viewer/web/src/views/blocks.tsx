@@ -127,8 +127,12 @@ export function BlocksView() {
       <div class="toolbar">
         {!map && !reply.problem && <Loading />}
         <span class="muted">
-          {map && text("blocks_drawn", count(map.block.length))}
-          {map?.more && map.more.blocks > 0 && `, ${text("blocks_small", count(map.more.blocks))}`}
+          {map && <span data-figure="drawn">{text("blocks_drawn", count(map.block.length))}</span>}
+          {map?.more && map.more.blocks > 0 && (
+            <>
+              , <span data-figure="small">{text("blocks_small", count(map.more.blocks))}</span>
+            </>
+          )}
         </span>
         <span class="spacer" />
         <button type="button" disabled={state.y0 === null} onClick={() => store.set({ y0: null, y1: null })}>

@@ -39,7 +39,7 @@ export function OverviewView() {
               <>
                 {!complete && <Loading>{text("findings_searching")}</Loading>}
                 {currentLanguage() === "en" && (
-                  <Headline sentences={headlines?.find(({ r }) => r === page.recording.r)?.sentences} />
+                  <Headline sentences={untold(headlines?.find(({ r }) => r === page.recording.r)?.sentences, findings)} />
                 )}
                 <ol class="findings">
                   {findings.map((finding, index) => (
@@ -94,9 +94,14 @@ export function evidence(page: Page, finding: Finding): State {
   };
 }
 
-/** The answer, before all evidence. */
-function Headline({ sentences }: { sentences: string[] | undefined }) {
-  if (!sentences || sentences.length === 0) return null;
+/** What the answer says beyond the findings, such as that there are no leaks. */
+function untold(sentences: string[] | undefined, findings: Finding[]): string[] {
+  const told = new Set(findings.map(({ sentence }) => sentence));
+  return (sentences ?? []).filter((sentence) => !told.has(sentence));
+}
+
+function Headline({ sentences }: { sentences: string[] }) {
+  if (sentences.length === 0) return null;
   return (
     <div class="headline">
       {sentences.map((sentence, index) => (
@@ -139,6 +144,11 @@ function FindingCard({ finding }: { finding: Finding }) {
           </ul>
         </details>
       )}
+      {finding.advice.length > 0 && (
+        <p class="advice">
+          <b>{text("what_to_do")}</b> {adviceOf(finding)}
+        </p>
+      )}
       {finding.kind !== "none" && questionsOf(target.view).some((question) => page.source.answers(question)) && (
         <div class="actions">
           <a
@@ -165,6 +175,12 @@ function detailsOf(finding: Finding): string[] {
   return [...(why ? [why] : []), `${text("details_in_english")}：`, ...finding.details];
 }
 
+/** What to do; the analyses say it at length in English. */
+function adviceOf(finding: Finding): string {
+  const known = currentLanguage() === "en" ? "" : textOr(`advice_${finding.kind}`, "");
+  return known || finding.advice.join(" ");
+}
+
 /** The sentence of the analyses; in Chinese one made from its numbers. */
 function sentenceOf(finding: Finding): string {
   if (currentLanguage() === "en") return finding.sentence;
@@ -175,7 +191,8 @@ function sentenceOf(finding: Finding): string {
   if (!known) return finding.sentence;
   const sentence = text(key as TextKey, bytes(finding.bytes ?? 0), count(finding.count ?? 0), finding.pool ?? "-");
   const place = placeText(finding.file, finding.line, finding.function);
-  return place ? `${sentence}，${text("at_place", place)}` : sentence;
+  const held = finding.held_by ? `，${text("held_by", finding.held_by)}` : "";
+  return `${sentence}${place ? `，${text("at_place", place)}` : ""}${held}`;
 }
 
 function DeviceCard({ recording, device }: { recording: RecordingFacts; device: DeviceFacts }) {
