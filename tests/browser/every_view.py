@@ -45,7 +45,7 @@ def train(model, points, labels, optimizer):
         # The last step only: the first ones import half of torch.
         if step == STEPS - 1:
             msmemscope.tracer.start()
-        with msmemscope.RecordFunction(HOSTILE):
+        with msmemscope.RecordFunction(HOSTILE), torch.npu.mstx.annotate(HOSTILE):
             predicted = hostile_predict(model, points)
         kept.append(predicted)
         loss = nn.functional.cross_entropy(predicted, labels)

