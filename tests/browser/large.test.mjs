@@ -13,7 +13,7 @@ const MOST_MEBIBYTES = 1024;
 const READING_MS = 240_000;
 
 describe("ten million events", { timeout: 900_000 }, () => {
-  let output, viewer, browser, page, units, analysis, pool, first;
+  let output, viewer, browser, page, units, analysis, pool, inAll, first;
   before(async () => {
     output = support.recordTraining("large", MILLIONS);
     units = await support.loadUnits();
@@ -21,6 +21,7 @@ describe("ten million events", { timeout: 900_000 }, () => {
     first = await firstPicture();
     [analysis] = support.analyze(output);
     pool = analysis.owners.pools.find((candidate) => candidate.pool === "PTA");
+    inAll = analysis.summary.pools.find((candidate) => candidate.pool === "PTA");
     browser = await support.openBrowser();
     page = browser.page;
     page.setDefaultTimeout(READING_MS);
@@ -44,6 +45,13 @@ describe("ten million events", { timeout: 900_000 }, () => {
   };
   const firstPicture = () => until("curve?width=500", (curve) => curve.max?.some((value) => value > 0));
   const figure = (name) => page.textContent(`[data-figure="${name}"]`);
+  /** Blocks that are drawn one by one, and those that are a shade. */
+  const blocksShown = async () => {
+    const words = await page.$$eval('[data-figure="drawn"], [data-figure="small"]', (found) =>
+      found.map((figure) => figure.textContent),
+    );
+    return words.map((text) => Number(text.replace(/\D/g, ""))).reduce((sum, blocks) => sum + blocks);
+  };
 
   test("a coarse picture comes first, and says that it is one", () => {
     assert.equal(first.approximate, true);
@@ -90,6 +98,32 @@ describe("ten million events", { timeout: 900_000 }, () => {
       await settled(page);
     }
     assert.ok((await support.colours(page, "main canvas")) > 1);
+    const { t0, t1 } = Object.fromEntries(new URLSearchParams(new URL(page.url()).hash.slice(1)));
+    const { total } = await ask(`table/blocks?t0=${t0}&t1=${t1}&device=0&pool=PTA&limit=1`);
+    assert.ok(total > 0 && total < inAll.allocations / 10, `${total} blocks in a small part of the recording`);
+    assert.equal(await blocksShown(), total);
+  });
+
+  test("the map of blocks has every block of the pool", async () => {
+    await show(page, viewer.url, "view=blocks");
+    assert.equal(await blocksShown(), inAll.allocations);
+    await show(page, viewer.url, "view=blocks&text=remember_loss");
+    assert.equal(await blocksShown(), analysis.summary.steps, "one for each step");
+  });
+
+  test("the pool has the numbers of the analyses, at its peak, at the end of a step and of the recording", async () => {
+    const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
+    const { step, used_bytes } = ends[Math.floor(ends.length / 2)];
+    const [row] = (await ask(`steps?offset=${step - 1}&limit=1`)).rows;
+    assert.equal(row.step, step);
+    for (const [hash, used] of [
+      ["view=pool", pool.peak_bytes],
+      [`view=pool&t=${row.end}`, used_bytes],
+      ["view=pool&t=99999999999999", inAll.end_used_bytes],
+    ]) {
+      await show(page, viewer.url, hash);
+      assert.ok((await figure("in_use")).startsWith(units.bytes(used)), `${hash}: ${await figure("in_use")}`);
+    }
   });
 
   test("filters count in steps, too", async () => {
