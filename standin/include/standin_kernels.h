@@ -30,13 +30,39 @@ struct standin_args_ex {
 int rtKernelLaunchWithHandleV2(void *handle, uint64_t tiling_key, uint32_t blocks, const struct standin_args_ex *args,
                                void *sm_desc, void *stream, const void *config);
 
-/* Further ways to launch. Where a stub is expected, the handle stands for it. */
+/* Further ways to launch. Where a stub is expected, the handle stands for it; where a handle of arguments is, their
+   description; a list of arguments has pointers to the members of standin_arguments. */
+struct standin_extent {
+    uint32_t x, y, z;
+};
 int aclrtLaunchKernel(void *function, uint32_t blocks, const void *args, size_t args_size, void *stream);
+int aclrtLaunchKernelV2(void *function, uint32_t blocks, const void *args, size_t args_size, void *config, void *stream);
+int aclrtLaunchKernelWithConfig(void *function, uint32_t blocks, void *stream, void *config,
+                                const struct standin_args_ex *args, void *reserved);
+int aclrtLaunchKernelWithArgsArray(void *function, uint32_t blocks, void *stream, void *config, void **args);
+int aclrtLaunchSIMTKernelWithHostArgs(void *function, struct standin_extent grid, struct standin_extent block,
+                                      size_t buffer_size, void *stream, void *config, void *args, size_t args_size,
+                                      void *placeholders, size_t placeholder_count);
+int aclrtLaunchSIMTKernelWithArgsArray(void *function, struct standin_extent grid, struct standin_extent block,
+                                       size_t buffer_size, void *stream, void *config, void **args);
 int rtsLaunchKernelWithDevArgs(void *function, uint32_t blocks, void *stream, void *config, const void *args,
                                uint32_t args_size, void *reserved);
 int rtsLaunchKernelWithConfig(void *function, uint32_t blocks, void *stream, void *config,
                               const struct standin_args_ex *args, void *reserved);
-int rtKernelLaunchWithFlagV2(void *stub, uint32_t blocks, const struct standin_args_ex *args, void *sm_desc,
+int rtLaunchKernelByFuncHandle(void *function, uint32_t blocks, const struct standin_args_ex *args, void *stream);
+int rtLaunchKernelByFuncHandleV2(void *function, uint32_t blocks, const struct standin_args_ex *args, void *stream,
+                                 const void *config);
+int rtLaunchKernelByFuncHandleV3(void *function, uint32_t blocks, const struct standin_args_ex *args, void *stream,
+                                 const void *config);
+int rtKernelLaunch(const void *stub, uint32_t blocks, const void *args, uint32_t args_size, void *sm_desc,
+                   void *stream);
+int rtKernelLaunchWithFlag(const void *stub, uint32_t blocks, const struct standin_args_ex *args, void *sm_desc,
+                           void *stream, uint32_t flags);
+int rtKernelLaunchWithFlagV2(const void *stub, uint32_t blocks, const struct standin_args_ex *args, void *sm_desc,
+                             void *stream, uint32_t flags, const void *config);
+int rtKernelLaunchWithHandle(void *handle, uint64_t tiling_key, uint32_t blocks, const struct standin_args_ex *args,
+                             void *sm_desc, void *stream, const void *information);
+int rtVectorCoreKernelLaunch(const void *stub, uint32_t blocks, const struct standin_args_ex *args, void *sm_desc,
                              void *stream, uint32_t flags, const void *config);
 int rtVectorCoreKernelLaunchWithHandle(void *handle, uint64_t tiling_key, uint32_t blocks,
                                        const struct standin_args_ex *args, void *sm_desc, void *stream,
@@ -48,9 +74,21 @@ struct standin_card_processor_args {
     uint32_t args_size;
     uint32_t rest[5];
 };
+struct standin_launch_names {
+    const char *library, *kernel, *op;
+};
+int rtsLaunchCpuKernel(void *function, uint32_t blocks, void *stream, const void *config,
+                       const struct standin_card_processor_args *args);
 int rtAicpuKernelLaunchExWithArgs(uint32_t kind, const char *name, uint32_t blocks,
                                   const struct standin_card_processor_args *args, void **sm_desc, void *stream,
                                   uint32_t flags);
+int rtAicpuKernelLaunchWithFlag(const struct standin_launch_names *names, uint32_t blocks,
+                                const struct standin_args_ex *args, void *sm_desc, void *stream, uint32_t flags);
+int rtCpuKernelLaunchWithFlag(const char *library, const char *kernel, uint32_t blocks,
+                              const struct standin_args_ex *args, void *sm_desc, void *stream, uint32_t flags);
+int rtKernelLaunchEx(const void *args, uint32_t args_size, uint32_t flags, void *stream);
+int rtFftsPlusTaskLaunch(const struct standin_args_ex *task, void *stream);
+int rtFftsPlusTaskLaunchWithFlag(const struct standin_args_ex *task, void *stream, uint32_t flags);
 
 /* libprofapi. */
 int MsprofRegisterProfileCallback(int kind, void *callback, uint32_t length);

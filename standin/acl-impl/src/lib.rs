@@ -2,24 +2,80 @@
 
 use std::ffi::c_void;
 
+type Pointer = *mut c_void;
+
+/// `dim3`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Extent {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
 unsafe extern "C" {
     fn rtGetDevice(device: *mut i32) -> i32;
-    fn rtGetStreamId(stream: *mut c_void, id: *mut i32) -> i32;
+    fn rtGetStreamId(stream: Pointer, id: *mut i32) -> i32;
     fn rtsLaunchKernelWithHostArgs(
-        function: *mut c_void,
+        function: Pointer,
         blocks: u32,
-        stream: *mut c_void,
-        configuration: *mut c_void,
-        arguments: *mut c_void,
+        stream: Pointer,
+        configuration: Pointer,
+        arguments: Pointer,
         argument_bytes: u32,
-        placeholders: *mut c_void,
+        placeholders: Pointer,
         placeholder_count: u32,
     ) -> i32;
+    fn rtsLaunchKernelWithDevArgs(
+        function: Pointer,
+        blocks: u32,
+        stream: Pointer,
+        configuration: Pointer,
+        arguments: *const c_void,
+        argument_bytes: u32,
+        reserved: Pointer,
+    ) -> i32;
+    fn rtsLaunchKernelWithConfig(
+        function: Pointer,
+        blocks: u32,
+        stream: Pointer,
+        configuration: Pointer,
+        arguments: Pointer,
+        reserved: Pointer,
+    ) -> i32;
+    fn rtLaunchKernelWithArgsArray(
+        function: Pointer,
+        blocks: u32,
+        stream: Pointer,
+        configuration: Pointer,
+        arguments: *mut Pointer,
+    ) -> i32;
+    fn rtLaunchSIMTKernelWithHostArgs(
+        function: Pointer,
+        grid: Extent,
+        block: Extent,
+        buffer_bytes: usize,
+        stream: Pointer,
+        configuration: Pointer,
+        arguments: Pointer,
+        argument_bytes: u32,
+        placeholders: Pointer,
+        placeholder_count: u32,
+    ) -> i32;
+    fn rtLaunchSIMTKernelWithArgsArray(
+        function: Pointer,
+        grid: Extent,
+        block: Extent,
+        buffer_bytes: usize,
+        stream: Pointer,
+        configuration: Pointer,
+        arguments: *mut Pointer,
+    ) -> i32;
     fn rtLaunchKernelByFuncHandleV3(
-        function: *mut c_void,
+        function: Pointer,
         blocks: u32,
         arguments: *const ArgumentsEx,
-        stream: *mut c_void,
+        stream: Pointer,
         configuration: *const c_void,
     ) -> i32;
 }
@@ -75,4 +131,88 @@ unsafe extern "C" fn aclrtLaunchKernelWithHostArgsImpl(
     unsafe {
         rtsLaunchKernelWithHostArgs(function, blocks, stream, configuration, arguments, bytes, placeholders, count)
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchKernelV2Impl(
+    function: Pointer,
+    blocks: u32,
+    arguments: *const c_void,
+    argument_bytes: usize,
+    configuration: Pointer,
+    stream: Pointer,
+) -> i32 {
+    let (bytes, reserved) = (argument_bytes as u32, std::ptr::null_mut());
+    // SAFETY: arguments of the caller.
+    unsafe { rtsLaunchKernelWithDevArgs(function, blocks, stream, configuration, arguments, bytes, reserved) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchKernelWithConfigImpl(
+    function: Pointer,
+    blocks: u32,
+    stream: Pointer,
+    configuration: Pointer,
+    arguments: Pointer,
+    reserved: Pointer,
+) -> i32 {
+    // SAFETY: arguments of the caller.
+    unsafe { rtsLaunchKernelWithConfig(function, blocks, stream, configuration, arguments, reserved) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchKernelWithArgsArrayImpl(
+    function: Pointer,
+    blocks: u32,
+    stream: Pointer,
+    configuration: Pointer,
+    arguments: *mut Pointer,
+) -> i32 {
+    // SAFETY: arguments of the caller.
+    unsafe { rtLaunchKernelWithArgsArray(function, blocks, stream, configuration, arguments) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchSIMTKernelWithHostArgsImpl(
+    function: Pointer,
+    grid: Extent,
+    block: Extent,
+    buffer_bytes: usize,
+    stream: Pointer,
+    configuration: Pointer,
+    arguments: Pointer,
+    argument_bytes: usize,
+    placeholders: Pointer,
+    placeholder_count: usize,
+) -> i32 {
+    let (bytes, count) = (argument_bytes as u32, placeholder_count as u32);
+    // SAFETY: arguments of the caller.
+    unsafe {
+        rtLaunchSIMTKernelWithHostArgs(
+            function,
+            grid,
+            block,
+            buffer_bytes,
+            stream,
+            configuration,
+            arguments,
+            bytes,
+            placeholders,
+            count,
+        )
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtLaunchSIMTKernelWithArgsArrayImpl(
+    function: Pointer,
+    grid: Extent,
+    block: Extent,
+    buffer_bytes: usize,
+    stream: Pointer,
+    configuration: Pointer,
+    arguments: *mut Pointer,
+) -> i32 {
+    // SAFETY: arguments of the caller.
+    unsafe { rtLaunchSIMTKernelWithArgsArray(function, grid, block, buffer_bytes, stream, configuration, arguments) }
 }

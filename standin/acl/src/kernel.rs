@@ -1,42 +1,56 @@
-//! Launches of kernels.
+//! Launches of kernels: each function calls that of its implementation.
 
-use crate::runtime::{aclrtLaunchKernelImpl, aclrtLaunchKernelWithHostArgsImpl};
 use std::ffi::c_void;
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aclrtLaunchKernelWithHostArgs(
-    function: *mut c_void,
-    blocks: u32,
-    stream: *mut c_void,
-    configuration: *mut c_void,
-    arguments: *mut c_void,
-    argument_bytes: usize,
-    placeholders: *mut c_void,
-    placeholder_count: usize,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe {
-        aclrtLaunchKernelWithHostArgsImpl(
-            function,
-            blocks,
-            stream,
-            configuration,
-            arguments,
-            argument_bytes,
-            placeholders,
-            placeholder_count,
-        )
-    }
+type Pointer = *mut c_void;
+
+/// `dim3`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Extent {
+    x: u32,
+    y: u32,
+    z: u32,
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aclrtLaunchKernel(
-    function: *mut c_void,
-    blocks: u32,
-    arguments: *const c_void,
-    argument_bytes: usize,
-    stream: *mut c_void,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe { aclrtLaunchKernelImpl(function, blocks, arguments, argument_bytes, stream) }
+macro_rules! launch_functions {
+    ($($name:ident $implementation:ident($($argument:ident: $type:ty),+);)+) => {
+        unsafe extern "C" {
+            $(fn $implementation($($argument: $type),+) -> i32;)+
+        }
+
+        $(#[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "as many as CANN's function has")]
+        unsafe extern "C" fn $name($($argument: $type),+) -> i32 {
+            // SAFETY: arguments of the caller.
+            unsafe { $implementation($($argument),+) }
+        })+
+    };
+}
+
+launch_functions! {
+    aclrtLaunchKernel aclrtLaunchKernelImpl(
+        function: Pointer, blocks: u32, arguments: *const c_void, bytes: usize, stream: Pointer
+    );
+    aclrtLaunchKernelV2 aclrtLaunchKernelV2Impl(
+        function: Pointer, blocks: u32, arguments: *const c_void, bytes: usize, configuration: Pointer, stream: Pointer
+    );
+    aclrtLaunchKernelWithConfig aclrtLaunchKernelWithConfigImpl(
+        function: Pointer, blocks: u32, stream: Pointer, configuration: Pointer, arguments: Pointer, reserved: Pointer
+    );
+    aclrtLaunchKernelWithHostArgs aclrtLaunchKernelWithHostArgsImpl(
+        function: Pointer, blocks: u32, stream: Pointer, configuration: Pointer, arguments: Pointer, bytes: usize,
+        placeholders: Pointer, placeholder_count: usize
+    );
+    aclrtLaunchKernelWithArgsArray aclrtLaunchKernelWithArgsArrayImpl(
+        function: Pointer, blocks: u32, stream: Pointer, configuration: Pointer, arguments: *mut Pointer
+    );
+    aclrtLaunchSIMTKernelWithHostArgs aclrtLaunchSIMTKernelWithHostArgsImpl(
+        function: Pointer, grid: Extent, block: Extent, buffer_bytes: usize, stream: Pointer, configuration: Pointer,
+        arguments: Pointer, bytes: usize, placeholders: Pointer, placeholder_count: usize
+    );
+    aclrtLaunchSIMTKernelWithArgsArray aclrtLaunchSIMTKernelWithArgsArrayImpl(
+        function: Pointer, grid: Extent, block: Extent, buffer_bytes: usize, stream: Pointer, configuration: Pointer,
+        arguments: *mut Pointer
+    );
 }

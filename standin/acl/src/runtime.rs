@@ -75,23 +75,6 @@ unsafe extern "C" {
     pub fn rtEventElapsedTime(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) -> i32;
     pub fn aclrtGetDeviceImpl(device: *mut i32) -> i32;
     pub fn aclrtStreamGetIdImpl(stream: *mut c_void, id: *mut i32) -> i32;
-    pub fn aclrtLaunchKernelImpl(
-        function: *mut c_void,
-        blocks: u32,
-        arguments: *const c_void,
-        argument_bytes: usize,
-        stream: *mut c_void,
-    ) -> i32;
-    pub fn aclrtLaunchKernelWithHostArgsImpl(
-        function: *mut c_void,
-        blocks: u32,
-        stream: *mut c_void,
-        configuration: *mut c_void,
-        arguments: *mut c_void,
-        argument_bytes: usize,
-        placeholders: *mut c_void,
-        placeholder_count: usize,
-    ) -> i32;
     pub fn standinSetDefaultDevice(device: i32) -> i32;
     pub fn standinFinishWork() -> i32;
 }

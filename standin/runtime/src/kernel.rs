@@ -1,18 +1,18 @@
-//! Kernels: handles by name, and the functions that launch them.
+//! Kernels: handles by name, and what a launch of one computes.
 //!
 //! A handle stands for a function of a binary that the card would have loaded. What it computes comes with the arguments
 //! of the launch: a function of the host and what it is given.
 
-use crate::error::{RuntimeError, code};
-use crate::stream::{Stream, Task, TaskType, Work};
-use crate::task_reports::{ApiCall, name_hash};
+use crate::error::RuntimeError;
+use crate::stream::{TaskType, Work};
+use crate::task_reports::name_hash;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The feature does not exist.
-const UNSUPPORTED: i32 = 207_000;
+pub const UNSUPPORTED: i32 = 207_000;
 
 /// A kernel that can be launched. Lives as long as the process.
 pub struct Kernel {
@@ -25,11 +25,13 @@ pub struct Kernel {
     tilings: Mutex<HashMap<u64, &'static Kernel>>,
 }
 
+type Function = Option<unsafe extern "C" fn(*mut c_void)>;
+
 /// What a launch computes: the arguments of every kernel here.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Arguments {
-    function: Option<unsafe extern "C" fn(*mut c_void)>,
+pub struct Arguments {
+    function: Function,
     argument: *mut c_void,
 }
 
@@ -38,7 +40,7 @@ unsafe impl Send for Arguments {}
 
 impl Arguments {
     /// Copies the arguments of a launch, as a card does.
-    unsafe fn read(arguments: *const c_void, size_bytes: usize) -> Result<Self, RuntimeError> {
+    pub unsafe fn read(arguments: *const c_void, size_bytes: usize) -> Result<Self, RuntimeError> {
         if arguments.is_null() || size_bytes < size_of::<Self>() {
             return Err(RuntimeError::InvalidParameter);
         }
@@ -46,7 +48,20 @@ impl Arguments {
         Ok(unsafe { arguments.cast::<Self>().read_unaligned() })
     }
 
-    fn into_work(self) -> Work {
+    /// Copies the arguments of a launch that gives a pointer to each of them.
+    pub unsafe fn read_listed(list: *const *mut c_void) -> Result<Self, RuntimeError> {
+        if list.is_null() {
+            return Err(RuntimeError::InvalidParameter);
+        }
+        // SAFETY: checked above; two pointers to arguments by the contract of the C functions.
+        unsafe {
+            let (function, argument) = (list.read().cast::<Function>(), list.add(1).read().cast::<*mut c_void>());
+            Ok(Self { function: function.read_unaligned(), argument: argument.read_unaligned() })
+        }
+    }
+
+    /// What the worker of the stream does.
+    pub fn into_work(self) -> Work {
         Box::new(move || self.compute())
     }
 
@@ -56,23 +71,6 @@ impl Arguments {
             unsafe { function(self.argument) };
         }
     }
-}
-
-/// `rtArgsEx_t`, as far as it matters here.
-#[repr(C)]
-struct ArgumentsEx {
-    arguments: *const c_void,
-    host_inputs: *const c_void,
-    size_bytes: u32,
-}
-
-/// `rtAicpuArgsEx_t`, as far as it matters here.
-#[repr(C)]
-struct CardProcessorArguments {
-    arguments: *const c_void,
-    host_inputs: *const c_void,
-    kernel_offsets: *const c_void,
-    size_bytes: u32,
 }
 
 impl Kernel {
@@ -94,7 +92,7 @@ impl Kernel {
     }
 
     /// The kernel of this binary for a tiling key.
-    fn tiling(&'static self, key: u64) -> &'static Self {
+    pub fn tiling(&'static self, key: u64) -> &'static Self {
         let mut tilings = self.tilings.lock().unwrap_or_else(PoisonError::into_inner);
         tilings.entry(key).or_insert_with(|| {
             let name = format!("{}_{key}", self.name.to_string_lossy());
@@ -103,10 +101,11 @@ impl Kernel {
     }
 }
 
+static KERNELS: Mutex<Option<HashMap<CString, &'static Kernel>>> = Mutex::new(None);
+
 /// Our own: the handle of a kernel, or of a binary for the launch functions that take a tiling key.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn standinKernel(name: *const c_char, task_type: u32) -> *mut c_void {
-    static KERNELS: Mutex<Option<HashMap<CString, &'static Kernel>>> = Mutex::new(None);
+pub unsafe extern "C" fn standinKernel(name: *const c_char, task_type: u32) -> *mut c_void {
     if name.is_null() {
         return std::ptr::null_mut();
     }
@@ -125,154 +124,19 @@ unsafe extern "C" fn standinKernel(name: *const c_char, task_type: u32) -> *mut 
     std::ptr::from_ref(kernel).cast_mut().cast()
 }
 
-unsafe fn launch(
-    kernel: Option<&'static Kernel>,
-    stream: *mut c_void,
-    arguments: *const c_void,
-    size_bytes: usize,
-) -> i32 {
-    let _call = ApiCall::begin();
-    let launched = || {
-        let kernel = kernel.ok_or(RuntimeError::InvalidParameter)?;
-        // SAFETY: the caller's arguments.
-        let work = unsafe { Arguments::read(arguments, size_bytes) }?.into_work();
-        Stream::find(stream as u64)?.submit(Task::Kernel(kernel), work)
-    };
-    code(launched())
-}
-
 /// A kernel behind a handle of `standinKernel`.
-unsafe fn from_handle(handle: *mut c_void) -> Option<&'static Kernel> {
+pub unsafe fn from_handle(handle: *mut c_void) -> Option<&'static Kernel> {
     // SAFETY: null or a handle, which lives as long as the process.
     unsafe { handle.cast::<Kernel>().as_ref() }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtsLaunchKernelWithHostArgs(
-    function: *mut c_void,
-    _blocks: u32,
-    stream: *mut c_void,
-    _configuration: *mut c_void,
-    arguments: *mut c_void,
-    argument_bytes: u32,
-    _placeholders: *mut c_void,
-    _placeholder_count: u32,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe { launch(from_handle(function), stream, arguments, argument_bytes as usize) }
+/// The kernel for which a stub stands: a handle of `standinKernel`. Anything else is a kernel that cannot run here.
+pub fn from_stub(stub: *const c_void) -> Option<&'static Kernel> {
+    let kernels = KERNELS.lock().unwrap_or_else(PoisonError::into_inner);
+    kernels.as_ref()?.values().copied().find(|kernel| std::ptr::from_ref(*kernel).cast() == stub)
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtKernelLaunchWithHandleV2(
-    handle: *mut c_void,
-    tiling_key: u64,
-    _blocks: u32,
-    arguments: *const ArgumentsEx,
-    _description: *mut c_void,
-    stream: *mut c_void,
-    _configuration: *const c_void,
-) -> i32 {
-    // SAFETY: null or a handle; arguments of the caller.
-    unsafe { launch_ex(from_handle(handle).map(|binary| binary.tiling(tiling_key)), stream, arguments) }
-}
-
-/// Launches with arguments in their usual description.
-unsafe fn launch_ex(kernel: Option<&'static Kernel>, stream: *mut c_void, arguments: *const ArgumentsEx) -> i32 {
-    // SAFETY: null or valid by the contract of the C functions.
-    let Some(arguments) = (unsafe { arguments.as_ref() }) else { return RuntimeError::InvalidParameter as i32 };
-    // SAFETY: arguments of the caller.
-    unsafe { launch(kernel, stream, arguments.arguments, arguments.size_bytes as usize) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtsLaunchKernelWithDevArgs(
-    function: *mut c_void,
-    _blocks: u32,
-    stream: *mut c_void,
-    _configuration: *mut c_void,
-    arguments: *const c_void,
-    argument_bytes: u32,
-    _reserved: *mut c_void,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe { launch(from_handle(function), stream, arguments, argument_bytes as usize) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtsLaunchKernelWithConfig(
-    function: *mut c_void,
-    _blocks: u32,
-    stream: *mut c_void,
-    _configuration: *mut c_void,
-    arguments: *const ArgumentsEx,
-    _reserved: *mut c_void,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe { launch_ex(from_handle(function), stream, arguments) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtLaunchKernelByFuncHandleV3(
-    function: *mut c_void,
-    _blocks: u32,
-    arguments: *const ArgumentsEx,
-    stream: *mut c_void,
-    _configuration: *const c_void,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe { launch_ex(from_handle(function), stream, arguments) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtKernelLaunchWithFlagV2(
-    stub: *mut c_void,
-    _blocks: u32,
-    arguments: *const ArgumentsEx,
-    _description: *mut c_void,
-    stream: *mut c_void,
-    _flags: u32,
-    _configuration: *const c_void,
-) -> i32 {
-    // SAFETY: arguments of the caller.
-    unsafe { launch_ex(from_handle(stub), stream, arguments) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtVectorCoreKernelLaunchWithHandle(
-    handle: *mut c_void,
-    tiling_key: u64,
-    _blocks: u32,
-    arguments: *const ArgumentsEx,
-    _description: *mut c_void,
-    stream: *mut c_void,
-    _configuration: *const c_void,
-) -> i32 {
-    // SAFETY: null or a handle; arguments of the caller.
-    unsafe { launch_ex(from_handle(handle).map(|binary| binary.tiling(tiling_key)), stream, arguments) }
-}
-
-/// Kernels of the card's processors are known by name.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rtAicpuKernelLaunchExWithArgs(
-    _kind: u32,
-    name: *const c_char,
-    _blocks: u32,
-    arguments: *const CardProcessorArguments,
-    _description: *mut *mut c_void,
-    stream: *mut c_void,
-    _flags: u32,
-) -> i32 {
-    const CARD_PROCESSOR: u32 = 1;
-    // SAFETY: null or valid by the contract of the C function.
-    let Some(arguments) = (unsafe { arguments.as_ref() }) else { return RuntimeError::InvalidParameter as i32 };
-    // SAFETY: a terminated string or null; arguments of the caller.
-    unsafe {
-        let kernel = from_handle(standinKernel(name, CARD_PROCESSOR));
-        launch(kernel, stream, arguments.arguments, arguments.size_bytes as usize)
-    }
-}
-
-/// Kernels given as binaries cannot run here; programs that only link against the following functions still load.
+/// Kernels given as binaries cannot run here; programs that only link against these functions still load.
 #[unsafe(no_mangle)]
 extern "C" fn rtDevBinaryRegister(_binary: *const c_void, _handle: *mut *mut c_void) -> i32 {
     UNSUPPORTED
@@ -285,18 +149,6 @@ extern "C" fn rtFunctionRegister(
     _name: *const c_char,
     _information: *const c_void,
     _mode: u32,
-) -> i32 {
-    UNSUPPORTED
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn rtKernelLaunch(
-    _stub: *const c_void,
-    _blocks: u32,
-    _arguments: *mut c_void,
-    _argument_bytes: u32,
-    _description: *mut c_void,
-    _stream: *mut c_void,
 ) -> i32 {
     UNSUPPORTED
 }

@@ -9,6 +9,7 @@ mod driver;
 mod error;
 mod event;
 mod kernel;
+mod launch;
 mod memory;
 mod state;
 mod stream;

@@ -3,6 +3,7 @@
 use crate::driver::{halMemAlloc, halMemFree, standinDeviceMemory};
 use crate::error::{RuntimeError, code, from_driver};
 use crate::state::state;
+use crate::task_reports::report_memory;
 use std::ffi::c_void;
 
 const DEVICE_MEMORY: u64 = 1 << 10;
@@ -39,7 +40,10 @@ unsafe extern "C" fn rtMalloc(pointer: *mut *mut c_void, size: u64, memory_type:
         let module = u64::from(module & 0xFF) << MODULE_SHIFT;
         let flags = u64::from(device) | DEVICE_MEMORY | page_flags(memory_type, size) | module;
         // SAFETY: the pointer was checked and is writable by the contract of the C function.
-        from_driver(unsafe { halMemAlloc(pointer, size, flags) })
+        from_driver(unsafe { halMemAlloc(pointer, size, flags) })?;
+        // SAFETY: written by the driver.
+        report_memory(device, unsafe { pointer.read() } as u64, Some(size));
+        Ok(())
     }))
 }
 
@@ -49,7 +53,13 @@ unsafe extern "C" fn rtFree(pointer: *mut c_void) -> i32 {
         return RuntimeError::InvalidParameter as i32;
     }
     // SAFETY: the driver checks the address itself.
-    code(from_driver(unsafe { halMemFree(pointer) }))
+    let freed = from_driver(unsafe { halMemFree(pointer) });
+    if freed.is_ok()
+        && let Ok(device) = state().current_device().and_then(|device| state().physical_device(device))
+    {
+        report_memory(device, pointer as u64, None);
+    }
+    code(freed)
 }
 
 #[unsafe(no_mangle)]
@@ -64,8 +74,11 @@ unsafe extern "C" fn rtMallocHost(pointer: *mut *mut c_void, size: u64, module: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rtFreeHost(pointer: *mut c_void) -> i32 {
-    // SAFETY: as for the function called.
-    unsafe { rtFree(pointer) }
+    if pointer.is_null() {
+        return RuntimeError::InvalidParameter as i32;
+    }
+    // SAFETY: the driver checks the address itself.
+    code(from_driver(unsafe { halMemFree(pointer) }))
 }
 
 #[unsafe(no_mangle)]

@@ -24,6 +24,8 @@ const LEVEL_RUNTIME: u16 = 5000;
 const TYPE_TASK: u32 = 802;
 const TYPE_STREAM_EXPANSION: u32 = 804;
 const TYPE_TASK_V2: u32 = 808;
+const TYPE_MEMORY: u32 = 812;
+const KIND_DEVICE_MEMORY: u32 = 2;
 
 /// Devices whose tasks are reported, a bit each.
 static REPORTED_DEVICES: AtomicU64 = AtomicU64::new(0);
@@ -136,6 +138,21 @@ pub fn report_again(identity: TaskIdentity, task_type: TaskType, hash: u64) {
     report[32..36].copy_from_slice(&identity.task.to_le_bytes());
     report[36..40].copy_from_slice(&task_type.0.to_le_bytes());
     report[40..48].copy_from_slice(&hash.to_le_bytes());
+    send(&report);
+}
+
+/// Reports device memory that the runtime allocates, or frees, when its size is not told; only where calls of the runtime
+/// are reported, too.
+pub fn report_memory(device: u32, address: u64, allocated_bytes: Option<u64>) {
+    if SWITCHES.load(Ordering::Acquire) & SWITCH_API == 0 || is_older_cann() {
+        return;
+    }
+    let mut report = header(TYPE_MEMORY, 28);
+    report[24..32].copy_from_slice(&address.to_le_bytes());
+    report[32..40].copy_from_slice(&allocated_bytes.unwrap_or(0).to_le_bytes());
+    report[40..44].copy_from_slice(&KIND_DEVICE_MEMORY.to_le_bytes());
+    report[44..46].copy_from_slice(&u16::from(allocated_bytes.is_none()).to_le_bytes());
+    report[46..48].copy_from_slice(&(device as u16).to_le_bytes());
     send(&report);
 }
 

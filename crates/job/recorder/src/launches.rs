@@ -98,21 +98,26 @@ fn observed(observer: LaunchObserver, stream: usize, launch: impl FnOnce() -> i3
 }
 
 /// What the longest of these functions takes.
-type Launch = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize, usize, usize) -> i32;
+const MOST_ARGUMENTS: usize = 12;
+
+#[rustfmt::skip]
+type Launch = unsafe extern "C-unwind" fn(
+    usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize,
+) -> i32;
 
 /// Passes a call on, with the guest called around it. `stream` says which argument that is.
 #[inline(always)]
-fn pass_on(real: &'static RealFunction<Launch>, arguments: [usize; 8], stream: usize) -> i32 {
+fn pass_on(real: &'static RealFunction<Launch>, arguments: [usize; MOST_ARGUMENTS], stream: usize) -> i32 {
     let Some(function) = real.function() else { return RESERVED_ERROR };
-    let [a, b, c, d, e, f, g, h] = arguments;
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = arguments;
     // SAFETY: the runtime's function of this name takes no more than these arguments, which are those of its caller.
-    let launch = || unsafe { function(a, b, c, d, e, f, g, h) };
+    let launch = || unsafe { function(a, b, c, d, e, f, g, h, i, j, k, l) };
     around(arguments[stream], launch)
 }
 
 /// Declares hooks of functions that launch kernels: where it keeps the real one, its name, and which argument is the
-/// stream. All arguments are numbers and pointers, at most eight, and are passed on as they came; arguments that a
-/// function does not have are whatever is in their places.
+/// stream. All arguments are numbers and pointers, at most twelve, and are passed on as they came; arguments that a
+/// function does not have are whatever is in their places. An extent of three numbers takes the places of two arguments.
 macro_rules! launch_functions {
     ($($function:ident $name:literal $stream:literal;)+) => {
         $(mod $function {
@@ -122,9 +127,10 @@ macro_rules! launch_functions {
 
             #[allow(clippy::too_many_arguments, reason = "as many as the longest of these functions has")]
             pub unsafe extern "C-unwind" fn hook(
-                a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, g: usize, h: usize,
+                a: usize, b: usize, c: usize, d: usize, e: usize, f: usize,
+                g: usize, h: usize, i: usize, j: usize, k: usize, l: usize,
             ) -> i32 {
-                pass_on(&REAL, [a, b, c, d, e, f, g, h], $stream)
+                pass_on(&REAL, [a, b, c, d, e, f, g, h, i, j, k, l], $stream)
             }
         })+
 
@@ -144,6 +150,9 @@ launch_functions! {
     by_function c"rtLaunchKernelByFuncHandle" 3;
     by_function_v2 c"rtLaunchKernelByFuncHandleV2" 3;
     by_function_v3 c"rtLaunchKernelByFuncHandleV3" 3;
+    with_listed_arguments c"rtLaunchKernelWithArgsArray" 2;
+    in_threads_with_host_arguments c"rtLaunchSIMTKernelWithHostArgs" 6;
+    in_threads_with_listed_arguments c"rtLaunchSIMTKernelWithArgsArray" 6;
     with_configuration c"rtsLaunchKernelWithConfig" 2;
     with_device_arguments c"rtsLaunchKernelWithDevArgs" 2;
     with_host_arguments c"rtsLaunchKernelWithHostArgs" 2;

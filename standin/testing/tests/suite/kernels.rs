@@ -200,3 +200,40 @@ int main(void)
     let dropped = entries.iter().filter(|entry| entry.record.result == 1).count();
     assert_eq!(dropped, 130_068);
 }
+
+/// What a profiler that wants calls of the runtime hears about memory, and nobody else does.
+#[test]
+fn memory_of_the_runtime_is_reported_with_its_calls() {
+    let source = r#"
+int main(void)
+{
+    void *memory = NULL;
+    aclInit(NULL);
+    aclrtSetDevice(1);
+    MsprofRegisterProfileCallback(4, take, 8);
+    MsprofRegisterProfileCallback(12, hash, 8);
+    command(1, 1, 0x4000000);
+    aclrtMalloc(&memory, 4096, ACL_MEM_MALLOC_NORMAL_ONLY);
+    aclrtFree(memory);
+    printf("%d report; ", report_count);
+    command(1, 1, 0x4000100);
+    report_count = 0;
+    aclrtMalloc(&memory, 4096, ACL_MEM_MALLOC_NORMAL_ONLY);
+    aclrtFree(memory);
+    for (int index = 0; index < report_count; index++) {
+        unsigned char *report = reports[index];
+        printf("%u: %s, %llu bytes, kind %u, %s, device %u; ", u32(report + 4),
+               u64(report + 24) == (uint64_t)memory ? "the address" : "another", (unsigned long long)u64(report + 32),
+               u32(report + 40), u16(report + 44) ? "free" : "malloc", u16(report + 46));
+    }
+    (void)start_channel, (void)launch;
+    return 0;
+}
+"#;
+    let (output, _) = run("memory_reports.c", &[LISTENER, source].concat(), &LIBRARIES, &[]);
+    assert_eq!(
+        success(&output),
+        "1 report; 812: the address, 4096 bytes, kind 2, malloc, device 1; \
+         812: the address, 0 bytes, kind 2, free, device 1; "
+    );
+}

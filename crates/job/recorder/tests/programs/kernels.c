@@ -19,28 +19,55 @@ static void wait_microseconds(long microseconds)
     nanosleep(&time, NULL);
 }
 
-/* The usual way for even numbers, the older one and all others in turn for odd ones. */
+/* All ways to launch, by number; one that does not exist fails. */
+int launch_in_way(int way, void *kernel, void *stream, struct standin_arguments *arguments)
+{
+    struct standin_args_ex described = { arguments, NULL, sizeof *arguments, { 0 } };
+    struct standin_card_processor_args on_processor = { arguments, NULL, NULL, sizeof *arguments, { 0 } };
+    struct standin_launch_names names = { "libaicpu_kernels.so", "RunCpuKernel", "Unique" };
+    struct standin_extent grid = { 1, 2, 3 }, block = { 4, 5, 6 };
+    uint32_t size = sizeof *arguments;
+    void *list[] = { &arguments->function, &arguments->argument };
+    switch (way) {
+    case 0: return rtKernelLaunchWithHandleV2(kernel, 1, 1, &described, NULL, stream, NULL);
+    case 1: return rtVectorCoreKernelLaunchWithHandle(kernel, 2, 1, &described, NULL, stream, NULL);
+    case 2: return rtsLaunchKernelWithDevArgs(kernel, 1, stream, NULL, arguments, size, NULL);
+    case 3: return rtsLaunchKernelWithConfig(kernel, 1, stream, NULL, &described, NULL);
+    case 4: return rtKernelLaunchWithFlagV2(kernel, 1, &described, NULL, stream, 0, NULL);
+    case 5: return rtAicpuKernelLaunchExWithArgs(1, "Where", 1, &on_processor, NULL, stream, 0);
+    case 6: return aclrtLaunchKernel(kernel, 1, arguments, size, stream);
+    case 7: return rtKernelLaunch(kernel, 1, arguments, size, NULL, stream);
+    case 8: return rtKernelLaunchWithFlag(kernel, 1, &described, NULL, stream, 0);
+    case 9: return rtKernelLaunchWithHandle(kernel, 1, 1, &described, NULL, stream, NULL);
+    case 10: return rtVectorCoreKernelLaunch(kernel, 1, &described, NULL, stream, 0, NULL);
+    case 11: return rtLaunchKernelByFuncHandle(kernel, 1, &described, stream);
+    case 12: return rtLaunchKernelByFuncHandleV2(kernel, 1, &described, stream, NULL);
+    case 13: return rtLaunchKernelByFuncHandleV3(kernel, 1, &described, stream, NULL);
+    case 14: return aclrtLaunchKernelWithArgsArray(kernel, 1, stream, NULL, list);
+    case 15: return aclrtLaunchSIMTKernelWithHostArgs(kernel, grid, block, 7, stream, NULL, arguments, size, NULL, 0);
+    case 16: return aclrtLaunchSIMTKernelWithArgsArray(kernel, grid, block, 7, stream, NULL, list);
+    case 17: return aclrtLaunchKernelV2(kernel, 1, arguments, size, NULL, stream);
+    case 18: return aclrtLaunchKernelWithConfig(kernel, 1, stream, NULL, &described, NULL);
+    case 19: return rtsLaunchCpuKernel(kernel, 1, stream, NULL, &on_processor);
+    case 20: return rtAicpuKernelLaunchWithFlag(&names, 1, &described, NULL, stream, 0);
+    case 21: return rtCpuKernelLaunchWithFlag("libaicpu_kernels.so", "TopK", 1, &described, NULL, stream, 0);
+    case 22: return rtKernelLaunchEx(arguments, size, 0, stream);
+    case 23: return rtFftsPlusTaskLaunch(&described, stream);
+    case 24: return rtFftsPlusTaskLaunchWithFlag(&described, stream, 0);
+    case 25: return aclrtLaunchKernelWithHostArgs(kernel, 1, stream, NULL, arguments, size, NULL, 0);
+    default: return -1;
+    }
+}
+
+/* The usual way for even numbers, all others in turn for odd ones. */
 static void launch_with(int number, void *stream, void (*function)(void *), void *argument)
 {
+    enum { USUAL = 25 };
     char name[64];
     struct standin_arguments arguments = { function, argument };
-    struct standin_args_ex extended = { &arguments, NULL, sizeof arguments, { 0 } };
-    struct standin_card_processor_args on_processor = { &arguments, NULL, NULL, sizeof arguments, { 0 } };
     snprintf(name, sizeof name, "%s_%032x_%d", number % 2 ? "MatMul" : "Add", number % 20, number % 20);
-    void *kernel = standinKernel(name, number % 2 ? 108 : 0);
-    if (number % 2 == 0) {
-        aclrtLaunchKernelWithHostArgs(kernel, 1, stream, NULL, &arguments, sizeof arguments, NULL, 0);
-        return;
-    }
-    switch (number / 2 % 7) {
-    case 0: rtKernelLaunchWithHandleV2(kernel, number % 3, 1, &extended, NULL, stream, NULL); break;
-    case 1: rtVectorCoreKernelLaunchWithHandle(kernel, number % 3, 1, &extended, NULL, stream, NULL); break;
-    case 2: rtsLaunchKernelWithDevArgs(kernel, 1, stream, NULL, &arguments, sizeof arguments, NULL); break;
-    case 3: rtsLaunchKernelWithConfig(kernel, 1, stream, NULL, &extended, NULL); break;
-    case 4: rtKernelLaunchWithFlagV2(kernel, 1, &extended, NULL, stream, 0, NULL); break;
-    case 5: rtAicpuKernelLaunchExWithArgs(1, "Where", 1, &on_processor, NULL, stream, 0); break;
-    default: aclrtLaunchKernel(kernel, 1, &arguments, sizeof arguments, stream); break;
-    }
+    int way = number % 2 ? number / 2 % USUAL : USUAL;
+    if (launch_in_way(way, standinKernel(name, number % 2 ? 108 : 0), stream, &arguments) != 0) abort();
 }
 
 static void launch(int number, void *stream) { launch_with(number, stream, NULL, NULL); }

@@ -8,7 +8,7 @@ use crate::support::{Lab, RECORDER, appearance, library, run};
 
 /// Runs a test of this program as the guest of a recorder, in a process of its own. Such tests are marked as
 /// ignored, because without that process they would fail; the tests that call this function run them.
-fn run_guest(lab: &Lab, test: &str, prepare: impl Fn(&mut std::process::Command)) {
+pub fn run_guest(lab: &Lab, test: &str, prepare: impl Fn(&mut std::process::Command)) {
     let mut command = lab.plain(&std::env::current_exe().expect("this program"));
     command.args([test, "--exact", "--ignored", "--test-threads=1", "--nocapture"]);
     lab.record(&mut command);

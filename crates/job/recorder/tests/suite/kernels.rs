@@ -1,14 +1,18 @@
 //! Kernels: every launch, start and end that the device has logged is in the trace, once, at its time.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
-use msmemscope_event::{Device, Fact, KernelPhase, Severity};
-use msmemscope_settings::{LevelSet, RECORDING_VARIABLE, Recording};
+use msmemscope_control::{Recorder, Region};
+use msmemscope_event::{Device, Fact, KernelPhase, RecordingState, Severity};
+use msmemscope_settings::{CollectMode, LevelSet, RECORDING_VARIABLE, Recording};
 use msmemscope_trace::{TRACE_FILE_NAME, Trace};
 use standin_truth::{Entry, Kind};
 
+use crate::guest::run_guest;
 use crate::kill::logged;
 use crate::support::{Lab, RECORDER, count, library, run};
 
@@ -294,4 +298,194 @@ fn nothing_is_touched_unless_kernels_are_wanted() {
     }
     let untouched = logged(&lab).into_iter().filter(|entry| entry.record.kind == Kind::KernelStart);
     assert!(untouched.filter(|entry| entry.record.result == 2).count() >= 200);
+}
+
+/// A ring that is too small for what the card tells: launches are complete, and what was read is true.
+#[test]
+fn a_ring_that_overflows_costs_only_what_it_dropped() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    let output = run(recorded(&lab, &program, &["work", "4", "20000"]).env("STANDIN_CHANNEL_BYTES", "4K"));
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let dropped = logged(&lab).iter().filter(|entry| entry.record.result == 1).count();
+    assert!(dropped > 10_000, "{dropped}");
+    assert_eq!(assert_complete(&lab, |stream| stream), 80_000);
+}
+
+/// Drivers of the 8.0 time have no function that waits for records: they are looked for now and then.
+#[test]
+fn a_driver_that_cannot_wait_is_asked_now_and_then() {
+    const WAITS: &[u8] = b"prof_channel_poll\0";
+    let lab = Lab::new();
+    let program = program(&lab);
+    let driver = std::fs::read(standin_testing::home().join("lib64/libascend_hal.so")).expect("the driver");
+    let places: Vec<usize> = (0..driver.len() - WAITS.len()).filter(|&at| driver[at..].starts_with(WAITS)).collect();
+    let mut without = driver;
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| without[*at] = b'_');
+    let directory = lab.path().join("older");
+    std::fs::create_dir(&directory).expect("a directory");
+    std::fs::write(directory.join("libascend_hal.so"), without).expect("a library can be written");
+    let mut command = recorded(&lab, &program, &["work", "2", "3000"]);
+    let others = standin_testing::home().join("lib64");
+    command.env("LD_LIBRARY_PATH", format!("{}:{}", directory.display(), others.display()));
+    let output = run(command.env("STANDIN_CANN", "8.0"));
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert_eq!(assert_complete(&lab, |stream| stream), 6_000);
+}
+
+/// The launching code of the program, as a library for guests.
+struct Launcher {
+    launch: unsafe extern "C" fn(i32, *mut c_void, *mut c_void, *const Arguments) -> i32,
+    kernel: unsafe extern "C" fn(*const c_char, u32) -> *mut c_void,
+    create_stream: unsafe extern "C" fn(*mut *mut c_void) -> i32,
+    synchronize: unsafe extern "C" fn() -> i32,
+}
+
+/// What a kernel computes.
+#[repr(C)]
+struct Arguments {
+    function: Option<unsafe extern "C" fn(*mut c_void)>,
+    argument: *mut c_void,
+}
+
+const LAUNCHER_VARIABLE: &str = "LAUNCHER";
+/// The first way that does not exist.
+const WAYS: i32 = 26;
+
+impl Launcher {
+    /// Uses the first card.
+    fn load() -> Self {
+        let path = std::env::var_os(LAUNCHER_VARIABLE).expect("a path").into_encoded_bytes();
+        let path = CString::new(path).expect("a path");
+        // SAFETY: a library of this test; its functions have the types they have in C.
+        unsafe {
+            let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL);
+            assert!(!library.is_null());
+            let find = |name: &CStr| {
+                let found = libc::dlsym(library, name.as_ptr());
+                assert!(!found.is_null(), "{name:?}");
+                found
+            };
+            let start =
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char) -> i32>(find(c"aclInit"));
+            let set = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32) -> i32>(find(c"aclrtSetDevice"));
+            assert_eq!((start(std::ptr::null()), set(0)), (0, 0));
+            Self {
+                launch: std::mem::transmute::<*mut c_void, _>(find(c"launch_in_way")),
+                kernel: std::mem::transmute::<*mut c_void, _>(find(c"standinKernel")),
+                create_stream: std::mem::transmute::<*mut c_void, _>(find(c"aclrtCreateStream")),
+                synchronize: std::mem::transmute::<*mut c_void, _>(find(c"aclrtSynchronizeDevice")),
+            }
+        }
+    }
+
+    fn stream(&self) -> *mut c_void {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the result outlives the call.
+        assert_eq!(unsafe { (self.create_stream)(&mut stream) }, 0);
+        stream
+    }
+
+    fn launch(&self, way: i32, stream: *mut c_void, function: Option<unsafe extern "C" fn(*mut c_void)>) {
+        let arguments = Arguments { function, argument: std::ptr::null_mut() };
+        // SAFETY: the arguments are copied in the call; the stream exists.
+        unsafe {
+            let kernel = (self.kernel)(c"Add_0123456789abcdef0123456789abcdef_8".as_ptr(), 0);
+            assert_eq!((self.launch)(way, kernel, stream, &arguments), 0, "{way}");
+        }
+    }
+
+    fn synchronize(&self) {
+        // SAFETY: no arguments.
+        assert_eq!(unsafe { (self.synchronize)() }, 0);
+    }
+}
+
+/// Runs a guest with the launching library at hand.
+fn run_with_launcher(lab: &Lab, guest: &str, recording: &Recording) {
+    let libraries = format!("-L{}", standin_testing::home().join("lib64").display());
+    let mut arguments = vec![&libraries[..]];
+    let linked = LIBRARIES.map(|name| format!("-l{name}"));
+    arguments.extend(linked.iter().map(String::as_str));
+    let launcher = lab.compile_library("kernels.c", PROGRAM, "liblauncher.so", &arguments);
+    run_guest(lab, guest, |command| {
+        lab.record_with(command, &[library(RECORDER)], recording);
+        command.env(LAUNCHER_VARIABLE, &launcher);
+    });
+}
+
+static OBSERVED: Mutex<Vec<(bool, usize, String)>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn note_launch(begins: u32, stream: *mut c_void, name: Region) {
+    // SAFETY: lent for this call.
+    let name = String::from_utf8_lossy(unsafe { name.bytes() }).into_owned();
+    OBSERVED.lock().expect("a list").push((begins != 0, stream as usize, name));
+}
+
+#[test]
+#[ignore = "the guest of the test below, which runs it in a recorded process"]
+fn guest_observes_every_way_to_launch() {
+    let recorder = Recorder::find().expect("a recorder");
+    let launcher = Launcher::load();
+    // SAFETY: this program is never unloaded.
+    unsafe { recorder.observe_launches(Some(note_launch)) };
+    for way in 0..WAYS {
+        let stream = launcher.stream();
+        launcher.launch(way, stream, None);
+        let observed = std::mem::take(&mut *OBSERVED.lock().expect("a list"));
+        let [before, after] = &observed[..] else { panic!("way {way}: {observed:?}") };
+        assert_eq!(*before, (true, stream as usize, String::new()), "way {way}");
+        assert_eq!((after.0, after.1, after.2.is_empty()), (false, stream as usize, false), "way {way}");
+    }
+    launcher.synchronize();
+}
+
+/// Watching waits for the stream of a launch, so it must be the one that the job gave: in whichever place a function takes
+/// it, once for functions that call each other.
+#[test]
+fn a_guest_is_told_the_stream_of_every_launch_once() {
+    let lab = Lab::new();
+    run_with_launcher(&lab, "kernels::guest_observes_every_way_to_launch", &recording(&lab));
+    assert_eq!(assert_complete(&lab, |stream| stream), WAYS as usize);
+}
+
+unsafe extern "C" fn take_a_while(_: *mut c_void) {
+    std::thread::sleep(std::time::Duration::from_millis(30));
+}
+
+/// Kernels of each half of the test below.
+const HALF: i32 = 5;
+
+#[test]
+#[ignore = "the guest of the test below, which runs it in a recorded process"]
+fn guest_starts_recording_while_kernels_run() {
+    let recorder = Recorder::find().expect("a recorder");
+    let launcher = Launcher::load();
+    let stream = launcher.stream();
+    (0..HALF).for_each(|_| launcher.launch(0, stream, Some(take_a_while)));
+    std::thread::sleep(std::time::Duration::from_millis(45));
+    recorder.set_state(RecordingState::On).expect("a state");
+    (0..HALF).for_each(|_| launcher.launch(0, stream, Some(take_a_while)));
+    launcher.synchronize();
+}
+
+/// Of kernels that were launched before recording starts, what is told afterwards is there; those launched later are whole.
+#[test]
+fn recording_that_starts_while_kernels_run_has_the_rest_of_them() {
+    let lab = Lab::new();
+    let mut recording = recording(&lab);
+    recording.settings.collect_mode = CollectMode::Deferred;
+    run_with_launcher(&lab, "kernels::guest_starts_recording_while_kernels_run", &recording);
+    let trace = lab.trace();
+    let expected = expected(&logged(&lab), trace.process_id(), |stream| stream);
+    let told = told(&trace);
+    let (stream, expected) = expected.first_key_value().expect("a stream");
+    let story = &told[stream];
+    assert_eq!(story.launches, expected.launches[HALF as usize..]);
+    // The card tells nothing before its channel is open: at least the first kernel is past then.
+    let moments = expected.moments.len();
+    assert!((2 * HALF as usize..4 * HALF as usize - 2).contains(&moments), "{moments}");
+    assert_eq!(story.moments.len(), moments);
+    assert_same_moments(&story.moments, &expected.moments, *stream);
 }
