@@ -348,6 +348,7 @@ public:
                 nodePack.outTensors.push_back(tensor);
             }
             node.needs = Needs();
+            node.operation->GetRunner().SetStreamId(node.operation->streamId);
             status = node.operation->Plan(nodePack, node.needs);
             if (status != NO_ERROR) {
                 return status;

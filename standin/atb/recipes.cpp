@@ -310,6 +310,16 @@ struct Attention {
     }
 };
 
+// Numbers that are needed when a kernel is made, because they are in the host's memory.
+std::vector<int64_t> Numbers(const Tensor &tensor)
+{
+    std::vector<int64_t> numbers;
+    for (uint64_t index = 0; index < Elements(tensor); ++index) {
+        numbers.push_back(static_cast<int64_t>(Get(tensor, index)));
+    }
+    return numbers;
+}
+
 Recipe SelfAttention(const infer::SelfAttentionParam &param)
 {
     const bool hasMask = param.maskType == infer::SelfAttentionParam::MASK_TYPE_NORM;
@@ -323,11 +333,7 @@ Recipe SelfAttention(const infer::SelfAttentionParam &param)
         std::vector<Tensor> inputs(pack.inTensors.begin(), pack.inTensors.end());
         const Tensor out = pack.outTensors[0];
         const Tensor lengths = inputs.back();
-        // Lengths of sequences are in the host's memory, and needed when the kernel is made.
-        std::vector<int64_t> sequences;
-        for (uint64_t index = 0; index < Elements(lengths); ++index) {
-            sequences.push_back(static_cast<int64_t>(Get(lengths, index)));
-        }
+        const std::vector<int64_t> sequences = Numbers(lengths);
         runner.Launch("FlashAttentionKernel", inputs, {out}, [=] {
             const int64_t heads = param.headNum;
             const int64_t keyHeads = param.kvHeadNum != 0 ? param.kvHeadNum : heads;
@@ -355,24 +361,26 @@ Recipe SelfAttention(const infer::SelfAttentionParam &param)
     return recipe;
 }
 
+// Tokens of several sequences against the cache: one of each, or as many as a last input says. A mask has a row for each
+// token.
 Recipe PagedAttention(const infer::PagedAttentionParam &param)
 {
+    const bool hasMask = param.maskType != 0;
+    const bool hasQueryLengths = param.calcType != 0;
     Recipe recipe;
     recipe.name = "PagedAttentionOperation";
-    recipe.inputs = 5;
+    recipe.inputs = 5 + (hasMask ? 1 : 0) + (hasQueryLengths ? 1 : 0);
     recipe.outputs = 1;
     recipe.infer = LikeFirst;
     recipe.workspaceBytes = [](const VariantPack &pack) { return pack.inTensors[0].dataSize; };
-    recipe.work = [param](OpsRunner &runner, RunnerVariantPack &pack) {
+    recipe.work = [=](OpsRunner &runner, RunnerVariantPack &pack) {
         std::vector<Tensor> inputs(pack.inTensors.begin(), pack.inTensors.end());
         const Tensor out = pack.outTensors[0];
-        const Tensor lengths = inputs[4];
-        std::vector<int64_t> sequences;
-        if (lengths.deviceData == nullptr) {
-            for (uint64_t index = 0; index < Elements(lengths); ++index) {
-                sequences.push_back(static_cast<int64_t>(Get(lengths, index)));
-            }
-        }
+        auto fromHost = [](const Tensor &tensor) {
+            return tensor.deviceData == nullptr ? Numbers(tensor) : std::vector<int64_t>();
+        };
+        const std::vector<int64_t> hostLengths = fromHost(inputs[4]);
+        const std::vector<int64_t> hostQueries = hasQueryLengths ? fromHost(inputs.back()) : hostLengths;
         runner.Launch("PagedAttentionKernel", inputs, {out}, [=] {
             const int64_t heads = param.headNum;
             const int64_t keyHeads = param.kvHeadNum != 0 ? param.kvHeadNum : heads;
@@ -380,19 +388,29 @@ Recipe PagedAttention(const infer::PagedAttentionParam &param)
             const int64_t width = static_cast<int64_t>(Elements(inputs[0])) / tokens / heads;
             const int64_t slots = Dim(inputs[1], 1);
             const Attention attention = {inputs[0], out, width, keyHeads, param.qkScale};
-            for (int64_t token = 0; token < tokens; ++token) {
-                const int64_t length =
-                    sequences.empty() ? static_cast<int64_t>(Get(lengths, token)) : sequences[token];
+            auto number = [](const Tensor &tensor, const std::vector<int64_t> &onHost, int64_t index) {
+                return onHost.empty() ? static_cast<int64_t>(Get(tensor, index)) : onHost[index];
+            };
+            int64_t sequence = 0;
+            int64_t left = hasQueryLengths ? number(inputs.back(), hostQueries, 0) : 1;
+            for (int64_t token = 0; token < tokens; ++token, --left) {
+                while (left == 0) {
+                    ++sequence;
+                    left = hasQueryLengths ? number(inputs.back(), hostQueries, sequence) : 1;
+                }
                 auto at = [&](const Tensor &cache) {
                     return [&](int64_t index, int64_t keyHead, int64_t step) {
                         const auto block =
-                            static_cast<int64_t>(Get(inputs[3], token * LastDim(inputs[3]) + index / slots));
+                            static_cast<int64_t>(Get(inputs[3], sequence * LastDim(inputs[3]) + index / slots));
                         return Get(cache, ((block * slots + index % slots) * keyHeads + keyHead) * width + step);
                     };
                 };
+                auto mask = [&](int64_t index) {
+                    return hasMask ? Get(inputs[5], token * LastDim(inputs[5]) + index) : 0.0;
+                };
                 for (int64_t head = 0; head < heads; ++head) {
-                    attention.Run(token, heads, head, length, at(inputs[1]), at(inputs[2]),
-                                  [](int64_t) { return 0.0; });
+                    attention.Run(token, heads, head, number(inputs[4], hostLengths, sequence), at(inputs[1]),
+                                  at(inputs[2]), mask);
                 }
             }
         });

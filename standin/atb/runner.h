@@ -42,6 +42,10 @@ struct Tensor {
 // The tensors of one kernel.
 class LaunchParam {
 public:
+#ifdef STANDIN_ATB_WITHOUT_TENSOR_LISTS
+#define GetInTensors InTensors
+#define GetOutTensors OutTensors
+#endif
     SVector<Tensor> &GetInTensors();
     SVector<Tensor> &GetOutTensors();
 
@@ -60,6 +64,13 @@ namespace atb {
 #define STANDIN_ATB_SEEN __attribute__((visibility("hidden")))
 #else
 #define STANDIN_ATB_SEEN __attribute__((visibility("default")))
+#endif
+
+// What tells tools about kernels.
+#ifdef STANDIN_ATB_HIDDEN_KERNELS
+#define STANDIN_ATB_KERNELS_SEEN __attribute__((visibility("hidden")))
+#else
+#define STANDIN_ATB_KERNELS_SEEN STANDIN_ATB_SEEN
 #endif
 
 class MemoryReport;
@@ -97,7 +108,7 @@ static_assert(offsetof(RunnerVariantPack, context) == 13832, "layout of ATB");
 #endif
 
 // Questions that tools answer; by itself the library wants nothing saved.
-class STANDIN_ATB_SEEN Probe {
+class STANDIN_ATB_KERNELS_SEEN Probe {
 public:
     static bool IsTensorNeedSave(const std::vector<int64_t> &ids, const std::string &opType);
     static bool IsSaveTensorDesc();
@@ -108,7 +119,7 @@ public:
 };
 
 // Saves tensors into files of a directory.
-class STANDIN_ATB_SEEN StoreUtil {
+class STANDIN_ATB_KERNELS_SEEN StoreUtil {
 public:
     static void SaveLaunchParam(aclrtStream stream, const Mki::LaunchParam &launchParam, const std::string &dirPath);
     static void SaveVariantPack(aclrtStream stream, const RunnerVariantPack &pack, const std::string &dirPath);

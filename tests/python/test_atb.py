@@ -20,14 +20,21 @@ def program(request, tmp_path_factory):
     return made
 
 
-def record(directory, program, *options, layers=LAYERS):
+def record(directory, program, *options, layers=LAYERS, threads=THREADS):
     directory.mkdir()
     variables = dict(os.environ, LD_LIBRARY_PATH=STANDIN / "lib64", ASCEND_HOME_PATH=STANDIN, STANDIN_ATB_PATHS="named")
     variables.pop("LD_PRELOAD", None)
-    command = [PROGRAM, f"--output={directory / 'out'}", *options, "--", program, str(layers), str(THREADS)]
+    command = [PROGRAM, f"--output={directory / 'out'}", *options, "--", program, str(layers), str(threads)]
     completed = subprocess.run(command, cwd=directory, env=variables, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
     return Run(directory, completed)
+
+
+def analyze(run, *options, source=None):
+    command = [PROGRAM, "analyze", source or run.output, *options]
+    analyzed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert analyzed.returncode == 0, analyzed.stderr
+    return analyzed.stdout
 
 
 def test_rows_are_those_of_the_manual(tmp_path, program):
@@ -76,7 +83,45 @@ def test_findings_are_made_of_what_atb_says(tmp_path, program):
         tmp_path / "run", program, "--events=alloc,free,launch,access", "--analysis=leaks,decompose,inefficient"
     )
     assert {row.attributes["owner"] for row in run.rows("MALLOC", "ATB")} == {"ATB"}
-    analyzed = subprocess.run(
-        [PROGRAM, "analyze", run.output], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert analyzed.returncode == 0, analyzed.stderr
+    analyze(run)
+
+
+DOCUMENTED = "--watch=token0/layer0/module0/op0,token0/layer0/module0/op1,full-content"
+
+
+def test_outputs_of_an_operation_are_watched_without_python(tmp_path, program, monkeypatch):
+    """The line of the users' documents: what op0 has written is dumped until op1 has ended."""
+    monkeypatch.setenv("ASCEND_LAUNCH_BLOCKING", "1")
+    run = record(tmp_path / "run", program, DOCUMENTED, threads=1)
+    dumps = [path.name for path in run.files("*.bin")]
+    # After op0, which makes it; before and after op1, which reads it.
+    assert len(dumps) == 3 and all("token0" in name for name in dumps), dumps
+    assert len({path.read_bytes() for path in run.files("*.bin")}) == 1
+    analyzed = analyze(run)
+    assert "layer0/module0/op0 output 0" in analyzed and "nothing was watched" not in run.stderr, analyzed
+
+
+def test_checksums_are_taken_around_kernels_without_python(tmp_path, program, monkeypatch):
+    monkeypatch.setenv("ASCEND_LAUNCH_BLOCKING", "1")
+    line = DOCUMENTED.removesuffix(",full-content")
+    run = record(tmp_path / "run", program, line, "--level=kernel", threads=1)
+    (sums,) = run.files("watch_dump_data_check_sum*.csv")
+    assert sums.read_text().count("token0/layer0/module0/op0") >= 3, sums.read_text()
+
+
+def test_what_is_not_watched_is_said(tmp_path, program, monkeypatch):
+    monkeypatch.delenv("ASCEND_LAUNCH_BLOCKING", raising=False)
+    run = record(tmp_path / "run", program, DOCUMENTED, threads=1)
+    assert "set ASCEND_LAUNCH_BLOCKING=1" in run.stderr, run.stderr
+    monkeypatch.setenv("ASCEND_LAUNCH_BLOCKING", "1")
+    run = record(tmp_path / "hunt", program, "--watch=auto", threads=1)
+    assert "blocks are hunted only in jobs with PyTorch" in run.stderr, run.stderr
+    run = record(tmp_path / "misspelt", program, "--watch=token0/layer9/op0,token0/layer0/op1", threads=1)
+    assert "operator 'token0/layer9/op0' had no output on an NPU that could be watched" in " ".join(run.stderr.split())
+
+
+def test_layers_are_told_apart_at_the_peak(tmp_path, program):
+    run = record(tmp_path / "run", program, "--events=alloc,free,launch", threads=1)
+    for source in (run.output, next(run.output.rglob("memscope_dump_*.csv"))):
+        said = analyze(run, "--peak", "--by=operator", source=source)
+        assert "layer0" in said and "module0" in said and "op0 (LinearOperation)" in said, said

@@ -66,12 +66,82 @@ def paged_attention(caches, key_cache, value_cache):
     )
     expected = torch.zeros(2, HEADS, WIDTH)
     for row, (blocks, length) in enumerate(zip(table.tolist(), lengths.tolist())):
-        keys = torch.cat([key_cache[block] for block in blocks])[:length].float()
-        values = torch.cat([value_cache[block] for block in blocks])[:length].float()
-        for head in range(HEADS):
-            scores = keys[:, head] @ query[row, head].float() / math.sqrt(WIDTH)
-            expected[row, head] = torch.softmax(scores, 0) @ values[:, head]
+        keys, values = (torch.cat([cache[block] for block in blocks])[:length] for cache in (key_cache, value_cache))
+        expected[row] = attended(query[row : row + 1], keys, values)[0]
     return difference(result, expected)
+
+
+def attended(query, keys, values, mask=0.0):
+    """What tokens get from all keys and values: of shape (tokens, heads, width)."""
+    scores = torch.einsum("qhw,khw->hqk", query.float(), keys.float()) / math.sqrt(WIDTH) + mask
+    return torch.einsum("hqk,khw->qhw", torch.softmax(scores, -1), values.float())
+
+
+def paged_attention_of_chunks(caches, key_cache, value_cache):
+    lengths, contexts, table = [2, 3], [5, 12], [[0, 1], [2, 3]]
+    query, mask = half(sum(lengths), HEADS, WIDTH), half(sum(lengths), 2 * BLOCK_TOKENS)
+    result = torch.zeros(sum(lengths), HEADS, WIDTH, dtype=torch.float16, device=DEVICE)
+    torch_npu._npu_paged_attention_splitfuse(
+        query=query.to(DEVICE),
+        key_cache=caches[0],
+        value_cache=caches[1],
+        block_table=torch.tensor(table).int().to(DEVICE),
+        context_lens=torch.tensor(contexts).int(),
+        mask=mask.to(DEVICE),
+        seq_len=torch.tensor(lengths).int(),
+        num_kv_heads=HEADS,
+        num_heads=HEADS,
+        scale_value=1 / math.sqrt(WIDTH),
+        out=result,
+    )
+    expected, first = torch.zeros(sum(lengths), HEADS, WIDTH), 0
+    for length, context, blocks in zip(lengths, contexts, table):
+        keys, values = (torch.cat([cache[block] for block in blocks])[:context] for cache in (key_cache, value_cache))
+        rows = slice(first, first + length)
+        expected[rows] = attended(query[rows], keys, values, mask[rows, :context].float())
+        first += length
+    return difference(result, expected)
+
+
+def flash_attention(with_mask):
+    lengths = [2, 4]
+    query, key, value = (half(TOKENS, HEADS, WIDTH) for _ in range(3))
+    mask = half(4, 4)
+    result = torch.zeros(TOKENS, HEADS, WIDTH, dtype=torch.float16, device=DEVICE)
+    on_card = [tensor.to(DEVICE) for tensor in (query, key, value)]
+    settings = torch.tensor(lengths).int(), 1 / math.sqrt(WIDTH), HEADS, HEADS, result
+    if with_mask:
+        torch_npu._npu_flash_attention(*on_card, mask.to(DEVICE), *settings)
+    else:
+        torch_npu._npu_flash_attention_unpad(*on_card, *settings)
+    expected, first = torch.zeros(TOKENS, HEADS, WIDTH), 0
+    for length in lengths:
+        rows = slice(first, first + length)
+        added = mask[:length, :length].float() if with_mask else 0.0
+        expected[rows] = attended(query[rows], key[rows], value[rows], added)
+        first += length
+    return difference(result, expected)
+
+
+def cache_of_keys_alone():
+    cache, key = half(BLOCKS, BLOCK_TOKENS, HEADS, WIDTH), half(TOKENS, HEADS, WIDTH)
+    slots = torch.tensor([3, 8, 9, 20, 21, 30], dtype=torch.int32)
+    on_card = cache.to(DEVICE)
+    torch_npu._npu_reshape_and_cache_siso(key.to(DEVICE), on_card, slots.to(DEVICE))
+    for token, slot in enumerate(slots.tolist()):
+        cache[slot // BLOCK_TOKENS, slot % BLOCK_TOKENS] = key[token]
+    return difference(on_card, cache)
+
+
+def group_topk():
+    """Only experts of the best groups are left: of four groups two, told apart by their best expert."""
+    experts, groups, kept = 16, 4, 2
+    scores = torch.randperm(TOKENS * experts).view(TOKENS, experts).half() / (TOKENS * experts)
+    on_card = scores.to(DEVICE)
+    torch_npu._npu_group_topk(on_card, k=kept, group_num=groups, n=1)
+    best = scores.view(TOKENS, groups, -1).amax(-1).topk(kept).indices
+    left = torch.zeros(TOKENS, groups, dtype=torch.bool).scatter_(1, best, True)
+    return difference(on_card, scores * left.repeat_interleave(experts // groups, 1))
 
 
 def matmul_add():
@@ -101,6 +171,11 @@ def main():
         key_cache.copy_(caches[0].cpu())
     print("paged attention", paged_attention(caches, key_cache, value_cache))
     print("matmul and add", matmul_add())
+    print("paged attention of chunks", paged_attention_of_chunks(caches, key_cache, value_cache))
+    print("flash attention", flash_attention(with_mask=True))
+    print("flash attention without a mask", flash_attention(with_mask=False))
+    print("cache of keys alone", cache_of_keys_alone())
+    print("group top-k", group_topk())
 
 
 main()

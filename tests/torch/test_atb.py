@@ -12,7 +12,17 @@ import torch_npu
 from test_watch import PROGRAM, PYTHON_PATH, Watched
 
 LAYER = Path(__file__).with_name("atb_layer.py")
-OPERATIONS = ["RopeOperation", "ReshapeAndCacheOperation", "PagedAttentionOperation", "LinearOperation"]
+OPERATIONS = [
+    "RopeOperation",
+    "ReshapeAndCacheOperation",
+    "PagedAttentionOperation",
+    "LinearOperation",
+    "PagedAttentionOperation",
+    "SelfAttentionOperation",
+    "SelfAttentionOperation",
+    "ReshapeAndCacheOperation",
+    "GroupTopkOperation",
+]
 #: Half precision of numbers around one.
 CLOSE = 2e-3
 
@@ -40,9 +50,9 @@ def test_results_are_those_of_the_processor_and_every_operation_has_its_rows(tmp
         assert [row["Name"] for row in rows if row["Event Type"] == kind] == OPERATIONS
     accesses = [row for row in rows if row["Event"] == "ACCESS" and "type:ATB" in row["Attr"]]
     assert {row["Name"] for row in accesses} > set(OPERATIONS)  # Their kernels say what they touch, too.
-    # Both caches are written, and lie in blocks of PyTorch's pool.
+    # All caches are written, and lie in blocks of PyTorch's pool.
     written = [row for row in accesses if row["Name"] == OPERATIONS[1] and row["Event Type"] == "WRITE"]
-    assert len(written) == 2 and all("allocation_id:" in row["Attr"] for row in written)
+    assert len(written) == 3 and all("allocation_id:" in row["Attr"] for row in written)
 
 
 def test_who_changes_what_an_operation_has_written_is_named(tmp_path):

@@ -370,8 +370,8 @@ for wrong in (torch.ones(3), torch.empty(0, device="npu")):
 @pytest.mark.parametrize(
     "option, reason",
     [
-        ("nosuch,sigmoid_", "operator 'nosuch' never ran with an output on an NPU"),
-        ("add:7,sigmoid_", "operator 'add' never ran with output 7 on an NPU"),
+        ("nosuch,sigmoid_", "operator 'nosuch' had no output on an NPU that could be watched"),
+        ("add:7,sigmoid_", "operator 'add' had no output 7 on an NPU that could be watched"),
         ("sigmoid_", "'sigmoid_' only ends watching, and Python named no block"),
     ],
 )

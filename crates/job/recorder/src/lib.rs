@@ -52,6 +52,7 @@ mod losses;
 mod message;
 mod mstx;
 mod mstx_memory;
+mod native_watch;
 mod open_labels;
 mod owner;
 mod process;

@@ -55,6 +55,11 @@ fn is_loaded(library: &str) -> bool {
     found
 }
 
+/// Whether PyTorch's device is in the process, so that the package sees operators and looks around them.
+pub fn has_framework() -> bool {
+    is_loaded(DEVICE_BACKEND)
+}
+
 /// The runtime is up: asks the interpreter, if there is one, to import the package; once per process.
 #[cold]
 pub fn invite() {

@@ -5,10 +5,10 @@
 //! What was not looked at is counted, and a block that is looked at rarely is reported with all the
 //! operators that ran since the look before.
 
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use msmemscope_event::{ByteRange, Device, WatchCoverage, WatchDetail, WatchNote, ranges};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::fingerprint::{Fingerprint, PIECE_BYTES};
 use crate::live_blocks::{LiveBlock, LiveBlocks};
@@ -58,15 +58,15 @@ pub struct Hunt {
     budget: HuntBudget,
     /// The label that they have in common, for reports.
     owner: Option<String>,
-    tracked: FxHashMap<u64, Tracked>,
+    tracked: HashMap<u64, Tracked>,
     /// Where the blocks that take turns go on.
-    cursor: FxHashMap<Device, u64>,
+    cursor: HashMap<Device, u64>,
     coverage: WatchCoverage,
     findings: u64,
     reader: Reader,
     told_limit: bool,
     /// Addresses that cannot be read.
-    unreadable: FxHashSet<u64>,
+    unreadable: HashSet<u64>,
 }
 
 impl Hunt {
@@ -75,13 +75,13 @@ impl Hunt {
         Self {
             budget,
             owner,
-            tracked: FxHashMap::default(),
-            cursor: FxHashMap::default(),
+            tracked: HashMap::new(),
+            cursor: HashMap::new(),
             coverage: WatchCoverage::default(),
             findings: 0,
             reader: Reader::default(),
             told_limit: false,
-            unreadable: FxHashSet::default(),
+            unreadable: HashSet::new(),
         }
     }
 
@@ -199,7 +199,7 @@ impl Hunt {
         self.coverage.looks_due += alive;
         let begin = Instant::now();
         let mut left = self.budget.size_bytes;
-        let mut seen = FxHashSet::default();
+        let mut seen = HashSet::new();
         let near = call.writes.iter().flat_map(|write| blocks.around(*write));
         for block in near.filter(|near| near.is_hunted && near.device == call.device && is_due(near)) {
             if seen.insert(block.address) && block.size_bytes <= left {

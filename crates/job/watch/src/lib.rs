@@ -10,6 +10,7 @@
 //! * [`fingerprint`] and [`checksum`]: what contents are reduced to.
 //! * [`live_blocks`]: which blocks there are. [`regions`]: whose they are. [`device`]: how their contents are read.
 //! * [`launches`]: what is seen before a kernel has its name.
+//! * [`session`]: all of that together. [`process`]: where it happens. [`observers`]: what the recorder calls by itself.
 //! * [`dump`]: names and files of dumps. [`operator_name`]: which operator a user means.
 
 pub mod automatic;
@@ -20,10 +21,13 @@ pub mod explicit;
 pub mod fingerprint;
 pub mod launches;
 pub mod live_blocks;
+pub mod observers;
 pub mod operator_name;
+pub mod process;
 mod reading;
 pub mod regions;
-mod surroundings;
+pub mod session;
+pub mod surroundings;
 
 pub use automatic::{Hunt, HuntBudget};
 pub use explicit::{Explicit, Selection, Target};

@@ -17,13 +17,13 @@ pub fn wanted(recording: &Recording) -> Option<Watch> {
 pub fn reason(watch: &Watch) -> String {
     match &watch.target {
         WatchTarget::Operators { start: Some(start), output_index, .. } => {
-            let output = output_index.map_or_else(|| "an output".to_owned(), |index| format!("output {index}"));
-            format!("operator '{start}' never ran with {output} on an NPU")
+            let output = output_index.map_or_else(|| "output".to_owned(), |index| format!("output {index}"));
+            format!("operator '{start}' had no {output} on an NPU that could be watched")
         }
         WatchTarget::Operators { start: None, end, .. } => {
             format!("'{end}' only ends watching, and Python named no block")
         }
-        WatchTarget::Automatic { .. } => "no operator was seen on an NPU".to_owned(),
+        WatchTarget::Automatic { .. } => "no operator of PyTorch was seen on an NPU".to_owned(),
     }
 }
 
@@ -37,8 +37,9 @@ mod tests {
             target: WatchTarget::Operators { start: start.map(str::to_owned), output_index, end: "sigmoid_".into() },
             full_content: false,
         };
-        assert_eq!(reason(&operators(Some("nosuch"), None)), "operator 'nosuch' never ran with an output on an NPU");
-        assert_eq!(reason(&operators(Some("topk"), Some(7))), "operator 'topk' never ran with output 7 on an NPU");
+        let reasons = [("nosuch", None), ("topk", Some(7))].map(|(start, index)| reason(&operators(Some(start), index)));
+        let expected = ["operator 'nosuch' had no output", "operator 'topk' had no output 7"];
+        assert_eq!(reasons, expected.map(|start| format!("{start} on an NPU that could be watched")));
         assert_eq!(reason(&operators(None, None)), "'sigmoid_' only ends watching, and Python named no block");
     }
 }

@@ -93,6 +93,8 @@ pub struct Library {
     pub execute: Execute,
     /// What tells names; nothing if it lacks one of them.
     pub getters: Option<Getters>,
+    /// Whether it has all functions by which it tells of kernels.
+    pub tells_kernels: bool,
     /// `Probe::IsSaveTensorDesc` and the other questions, as the job would have them answered.
     pub desc: Option<Question>,
     /// As above.
@@ -145,6 +147,12 @@ impl Exports {
             getters,
         })
     }
+
+    /// What is called around kernels, and every question that decides whether it is.
+    fn tell_kernels(&self) -> bool {
+        let are_asked = self.questions.iter().all(Option::is_some) && self.need_save.is_some();
+        are_asked && self.save_launch_param.iter().any(Option::is_some)
+    }
 }
 
 impl Library {
@@ -163,6 +171,7 @@ impl Library {
             getters: exports.getters.and_then(|(abi, operation_name, save_tensor_dir)| {
                 Some(Getters { abi, destructor: abi.destructor()?, operation_name, save_tensor_dir })
             }),
+            tells_kernels: exports.tell_kernels(),
             desc: function!(asked(DESC, desc), Question),
             before: function!(asked(BEFORE, before), Question),
             after: function!(asked(AFTER, after), Question),

@@ -33,7 +33,7 @@ use self::names::Names;
 use self::text::Abi;
 use crate::import_tables::Redirection;
 use crate::real::RealFunction;
-use crate::{acl, errno, message, process, state, strings, thread};
+use crate::{acl, errno, message, native_watch, process, state, strings, thread};
 
 /// What ATB returns for something wrong inside of it: nobody has the function that was called.
 const INTERNAL_ERROR: i32 = 3;
@@ -42,6 +42,7 @@ const OPERATORS: u32 = 1;
 const ACCESSES: u32 = 2;
 const KERNELS: u32 = 4;
 const OBSERVED: u32 = 8;
+const WATCHED: u32 = 16;
 
 /// Functions that give the tensors of a kernel; alike for both ABIs.
 type TensorList = unsafe extern "C-unwind" fn(*const c_void) -> *const c_void;
@@ -69,7 +70,8 @@ pub fn configure(settings: &Settings) {
     let launches_at = |level| has(EventSet::LAUNCH) && settings.level.contains(level);
     let wanted = bit(launches_at(LevelSet::OP), OPERATORS)
         | bit(has(EventSet::ACCESS), ACCESSES)
-        | bit(launches_at(LevelSet::KERNEL), KERNELS);
+        | bit(launches_at(LevelSet::KERNEL), KERNELS)
+        | bit(settings.watch.is_some(), WATCHED);
     WANTED.store(wanted, Ordering::Relaxed);
 }
 
@@ -91,7 +93,7 @@ fn wanted() -> u32 {
 
 /// Says what cannot be seen, to people and in the recording.
 #[cold]
-fn say(text: &str) {
+pub fn say(text: &str) {
     message::say(text);
     if process::existing().is_some() {
         thread::record_now(&Fact::Message { severity: Severity::Warning, text: text.as_bytes() });
@@ -111,7 +113,11 @@ unsafe extern "C-unwind" fn execute(runner: *mut c_void, pack: *mut c_void, call
 }
 
 #[inline(never)]
-unsafe fn seen_execute(library: &'static Library, runner: *mut c_void, pack: *mut c_void, wanted: u32) -> i32 {
+unsafe fn seen_execute(library: &'static Library, runner: *mut c_void, pack: *mut c_void, mut wanted: u32) -> i32 {
+    if wanted & (WATCHED | OBSERVED) == WATCHED {
+        native_watch::invite();
+        wanted = self::wanted();
+    }
     // SAFETY: arguments of the caller.
     let operator = errno::preserved(|| unsafe { begin(library, runner, pack, wanted) });
     // SAFETY: the library's function of this name has this signature; arguments are the caller's.
@@ -143,6 +149,13 @@ unsafe fn begin(
         );
         return None;
     };
+    if wanted & (KERNELS | ACCESSES) != 0 && !library.tells_kernels {
+        library.say_unseen(
+            "ATB's kernels and their tensors are not recorded: this libatb.so does not tell them (it lacks \
+             atb::StoreUtil::SaveLaunchParam or a question of atb::Probe); they run as always, and ATB's operators are \
+             recorded",
+        );
+    }
     // SAFETY: a runner of this library.
     let name = unsafe { getters.with_operation_name(runner, strings::intern) };
     let device = acl::current_device();
@@ -351,13 +364,19 @@ unsafe fn see_kernel(
     if wanted & ACCESSES == 0 || !starts {
         return;
     }
-    let (Some(inputs), Some(outputs)) = (KERNEL_INPUTS.function(), KERNEL_OUTPUTS.function()) else { return };
+    let say_unseen = |text| library.into_iter().for_each(|library| library.say_unseen(text));
+    let (Some(inputs), Some(outputs)) = (KERNEL_INPUTS.function(), KERNEL_OUTPUTS.function()) else {
+        return say_unseen(
+            "tensors of ATB's kernels are not recorded: nobody tells them (Mki::LaunchParam::GetInTensors or GetOutTensors \
+             is missing); the kernels run as always",
+        );
+    };
     // SAFETY: parameters of the caller; both functions give a list inside of them.
     let lists = unsafe { (Layout::kernel_tensors(inputs(parameters)), Layout::kernel_tensors(outputs(parameters))) };
     if let (Some(inputs), Some(outputs)) = lists {
         record_accesses(inputs, outputs, name, device, &Names::OF_KERNELS);
-    } else if let Some(library) = library {
-        library.say_unseen(
+    } else {
+        say_unseen(
             "tensors of ATB's kernels are not recorded: this libatb.so arranges them in a way this version does not know; \
              the kernels run as always",
         );

@@ -1,6 +1,6 @@
 // Runs a layer of a transformer made of ATB's operations: a graph layer0 with a graph module0 inside.
 //
-// atb [times [threads]]: every thread runs its own layer, on a stream of its own. Prints what came out. As a library:
+// atb [times [threads]]: every thread runs its own layer, in turn on two streams of its own. Prints what came out. As a library:
 // run_layers is what others call.
 #include <cmath>
 #include <cstdint>
@@ -41,6 +41,9 @@ atb::Tensor NewTensor(std::initializer_list<int64_t> dims, float start, float st
     return tensor;
 }
 
+// All operations of the thread's layer.
+thread_local std::vector<atb::Operation *> operations;
+
 template <class Param> atb::Operation *NewOperation(const Param &param)
 {
     atb::Operation *operation = nullptr;
@@ -48,6 +51,7 @@ template <class Param> atb::Operation *NewOperation(const Param &param)
     if (status != 0) {
         Fail("CreateOperation", status);
     }
+    operations.push_back(operation);
     return operation;
 }
 
@@ -98,12 +102,16 @@ atb::Operation *NewLayer()
 double RunLayer(int times)
 {
     aclrtSetDevice(0);
-    aclrtStream stream = nullptr;
+    std::vector<aclrtStream> streams(2);
     atb::Context *context = nullptr;
-    if (aclrtCreateStream(&stream) != ACL_SUCCESS || atb::CreateContext(&context) != 0) {
+    for (aclrtStream &stream : streams) {
+        if (aclrtCreateStream(&stream) != ACL_SUCCESS) {
+            Fail("aclrtCreateStream", 1);
+        }
+    }
+    if (atb::CreateContext(&context) != 0 || context->SetExecuteStreams(streams) != 0) {
         Fail("CreateContext", 1);
     }
-    context->SetExecuteStream(stream);
     atb::Operation *layer = NewLayer();
     atb::VariantPack pack;
     pack.inTensors = {NewTensor({TOKENS, WIDTH}, 1, 0.5), NewTensor({WIDTH}, 1, 0), NewTensor({WIDTH, WIDTH}, 0, 0.25),
@@ -112,6 +120,9 @@ double RunLayer(int times)
     double sum = 0;
     int failures = 0;
     for (int time = 0; time < times; ++time) {
+        for (atb::Operation *operation : operations) {
+            atb::SetExecuteStreamId(operation, time % 2);
+        }
         uint64_t size = 0;
         int status = layer->Setup(pack, size, context);
         if (status != 0) {
@@ -122,7 +133,7 @@ double RunLayer(int times)
             Fail("aclrtMalloc", 1);
         }
         failures += layer->Execute(pack, static_cast<uint8_t *>(workspace), size, context) != 0;
-        aclrtSynchronizeStream(stream);
+        aclrtSynchronizeStream(streams[time % 2]);
         aclrtFree(workspace);
         for (int64_t index = 0; index < TOKENS * WIDTH; ++index) {
             sum += static_cast<float *>(pack.outTensors[0].deviceData)[index];
@@ -139,7 +150,10 @@ double RunLayer(int times)
     }
     atb::DestroyOperation(layer);
     atb::DestroyContext(context);
-    aclrtDestroyStream(stream);
+    operations.clear();
+    for (aclrtStream stream : streams) {
+        aclrtDestroyStream(stream);
+    }
     return sum;
 }
 } // namespace

@@ -1,7 +1,7 @@
 //! Operators and kernels of ATB, against what the stand-in libatb says itself: both ABIs, every order of preloading,
 //! kills, and libraries that lack what we need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -174,6 +174,18 @@ fn expected(log: &Path) -> Told {
     told
 }
 
+/// Streams on which kernels were launched.
+fn streams(trace: &Trace) -> usize {
+    let mut streams = BTreeSet::new();
+    let mut records = trace.records();
+    while let Some(record) = records.next() {
+        if let Fact::Kernel { phase: KernelPhase::Launch, stream_id, .. } = record.fact {
+            streams.insert(stream_id);
+        }
+    }
+    streams.len()
+}
+
 fn operators(told: &Told) -> usize {
     told.values().flatten().filter(|line| line.starts_with("operator start")).count()
 }
@@ -196,6 +208,7 @@ fn all_that_atb_does_is_told_whatever_the_abi_and_the_order_of_preloading() {
             assert_eq!(operators(&told), 4 * 5 * layers.parse::<usize>().expect("a number"));
             assert!(recorded(&trace) == told, "abi {abi}, {order:?}");
             assert_eq!(trace.completeness().losses, []);
+            assert_eq!(streams(&trace), 2 * 4, "each thread uses two streams");
             let allocations = count(&trace, |fact| matches!(fact, Fact::AllocationWithHandle { .. }));
             let frees = count(&trace, |fact| matches!(fact, Fact::FreeByHandle { .. }));
             assert!(allocations > 0 && allocations == frees, "{allocations} and {frees}");
@@ -271,6 +284,8 @@ fn what_cannot_be_seen_is_said_and_runs() {
         ("STANDIN_ATB_HIDDEN", "does not export atb::Runner::Execute", 0),
         ("STANDIN_ATB_WITHOUT_GETTERS", "does not tell their names", 0),
         ("STANDIN_ATB_OTHER_LAYOUT", "tensors of ATB's operators are not recorded", 100),
+        ("STANDIN_ATB_HIDDEN_KERNELS", "ATB's kernels and their tensors are not recorded", 100),
+        ("STANDIN_ATB_WITHOUT_TENSOR_LISTS", "nobody tells them (Mki::LaunchParam::GetInTensors", 100),
     ];
     for (definition, words, seen) in cases {
         let lab = Lab::new();
@@ -352,15 +367,18 @@ fn tensors_that_the_job_wants_saved_are_saved() {
 #[test]
 fn nothing_is_lost_when_the_process_is_killed() {
     let lab = Lab::new();
-    let program = compiled(&lab, "atb", 1, &atb_home(1), &[]);
+    let programs = [0, 1].map(|abi| compiled(&lab, &format!("atb{abi}"), abi, &atb_home(abi), &[]));
+    let orders = [[RECORDER, OLD, NEW], [NEW, OLD, RECORDER]];
     let mut lines = 0;
     for moment in 1..=20 {
         lab.clear();
-        let mut command = lab.plain(&program);
-        lab.record_with(&mut command, &libraries(&[RECORDER, OLD, NEW]), &everything(&lab));
+        // All four combinations in turn, each at early and at late moments.
+        let (program, order) = (&programs[moment % 2], orders[moment / 2 % 2]);
+        let mut command = lab.plain(program);
+        lab.record_with(&mut command, &libraries(&order), &everything(&lab));
         command.args(["1000000", "4"]).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().expect("a run");
-        std::thread::sleep(Duration::from_millis(20 + 7 * moment));
+        std::thread::sleep(Duration::from_millis(20 + 7 * moment as u64));
         child.kill().expect("a process that runs");
         child.wait().expect("its end");
         let told = expected(&lab.log);

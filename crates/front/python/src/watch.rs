@@ -5,32 +5,21 @@
 //! that the device is done. Only then do they lock their state, and call no Python until it is
 //! unlocked: another thread may get the interpreter's lock in between and want the state.
 //!
-//! Python is never called where the recorder tells of something by itself, on whichever thread that happens: [`launches`]
-//! of kernels, and [`library_operators`], which libraries such as ATB run without PyTorch's dispatcher.
+//! Python is never called where the recorder tells of something by itself, on whichever thread that happens: launches of
+//! kernels, and operators which libraries such as ATB run without PyTorch's dispatcher; see [`observers`].
 
-mod launches;
-mod library_operators;
-
-use std::cell::Cell;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use msmemscope_config::{Watch, WatchTarget};
-use msmemscope_control::{Recorder, Region, WatchFact};
-use msmemscope_event::{ByteRange, Device, DeviceMap, Pool};
-use msmemscope_watch::device::Runtime;
-use msmemscope_watch::dump::DUMP_DIRECTORY;
-use msmemscope_watch::operator_name::OperatorPattern;
-use msmemscope_watch::{
-    Explicit, HeldLooks, Hunt, HuntBudget, LiveBlocks, OperatorCall, Output, Selection, Surroundings, Target,
-    WatchRecord,
-};
+use msmemscope_control::Recorder;
+use msmemscope_event::{ByteRange, Device, Pool};
+use msmemscope_watch::observers::{self, blocks, thread_id};
+use msmemscope_watch::session::{OpenOperator, Session};
+use msmemscope_watch::{Hunt, OperatorCall, Output, Surroundings, Target};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use std::collections::HashMap;
 
 use crate::exceptions::AddressError;
 use crate::facts;
@@ -39,16 +28,16 @@ use crate::operators::{Operator, Use, members};
 use crate::panics::contained;
 use crate::session::{kernels_are_recorded, operators_are_recorded, recorder, watch_setting};
 
-/// Blocks of PyTorch's pool, kept by the recorder's news.
-static BLOCKS: Mutex<LiveBlocks> = Mutex::new(LiveBlocks::new());
-
-fn blocks() -> MutexGuard<'static, LiveBlocks> {
-    BLOCKS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The label to whose blocks the hunt keeps; zero if it is about all.
 static OWNER: AtomicU32 = AtomicU32::new(ALL_OWNERS);
 const ALL_OWNERS: u32 = 0;
+
+/// Keeps a hunt to the blocks of an owner, if it is about one.
+fn follow_owner(watch: Option<&Watch>) {
+    if let Some(WatchTarget::Automatic { owner, .. }) = watch.map(|watch| &watch.target) {
+        OWNER.store(owner.as_deref().map_or(ALL_OWNERS, facts::intern), Ordering::Relaxed);
+    }
+}
 
 /// Whether a hunt is about a block that this thread allocates now.
 fn is_hunted() -> bool {
@@ -70,228 +59,6 @@ unsafe extern "C" fn observe(begins: u32, pool: u32, device: u32, address: u64, 
             0 => blocks().end(address),
             _ => blocks().begin(Device::from_code(device), address, size_bytes, is_hunted()),
         });
-    }
-}
-
-/// The traced process, as watching sees it.
-struct Process {
-    runtime: Option<Runtime>,
-    recorder: Option<Recorder>,
-    map: DeviceMap,
-    is_blocking: bool,
-    said: Vec<String>,
-    /// Devices whose files have their link.
-    linked: Vec<Device>,
-}
-
-impl Process {
-    fn new() -> Self {
-        let variable = |name: &str| std::env::var(name).unwrap_or_default();
-        Self {
-            runtime: None,
-            recorder: recorder(),
-            map: DeviceMap::parse(variable("ASCEND_RT_VISIBLE_DEVICES").as_bytes()),
-            is_blocking: variable("ASCEND_LAUNCH_BLOCKING") == "1",
-            said: Vec::new(),
-            linked: Vec::new(),
-        }
-    }
-}
-
-impl Process {
-    fn runtime(&mut self) -> Option<Runtime> {
-        self.runtime = self.runtime.or_else(Runtime::find);
-        self.runtime
-    }
-
-    /// Where files about watched blocks of a device are, below the directory of the process.
-    fn dump_place(&self, device: Device) -> PathBuf {
-        PathBuf::from(format!("device_{}", self.physical(device))).join(DUMP_DIRECTORY)
-    }
-
-    /// Makes the files about a device's blocks appear where the user manual says, beside the directories of processes:
-    /// in `watch_dump`, with a link for each process and device.
-    fn link_dumps(&mut self, device: Device) {
-        if self.linked.contains(&device) {
-            return;
-        }
-        let Some(directory) = self.recorder.and_then(|recorder| recorder.process_directory()) else { return };
-        self.linked.push(device);
-        let (Some(results), Some(name)) = (directory.parent(), directory.file_name()) else { return };
-        let (links, place) = (results.join(DUMP_DIRECTORY), self.dump_place(device));
-        let link = links.join(format!("{}_device_{}", name.to_string_lossy(), self.physical(device)));
-        // Another process may have made the directory; a link that cannot be made is no loss.
-        let _ = std::fs::DirBuilder::new().mode(0o750).create(&links);
-        let _ = std::os::unix::fs::symlink(Path::new("..").join(name).join(place), link);
-    }
-}
-
-impl Surroundings for Process {
-    fn read(&mut self, device: Device, address: u64, buffer: &mut [u8]) -> Result<(), String> {
-        self.runtime().ok_or("no runtime is loaded")?.read(device, address, buffer)
-    }
-
-    fn record(&mut self, record: &WatchRecord<'_>) {
-        if record.detail.checksum.is_some() || record.detail.file.is_some() {
-            self.link_dumps(record.detail.device);
-        }
-        let Some(recorder) = self.recorder else { return };
-        let text_id = |text: &str| if text.is_empty() { 0 } else { recorder.intern(text.as_bytes()) };
-        let detail = record.detail.to_text();
-        let fact = WatchFact {
-            name: text_id(record.name),
-            operator: text_id(record.operator),
-            output_position: record.output_index,
-            after: u32::from(record.after),
-            address: record.address,
-            size_bytes: record.size_bytes,
-            content_hash: record.content_hash,
-            detail: Region::of(&[]),
-        };
-        recorder.watch(fact, detail.as_bytes());
-    }
-
-    fn say(&mut self, text: String) {
-        self.said.push(text);
-    }
-
-    fn physical(&self, device: Device) -> Device {
-        self.map.physical(device)
-    }
-
-    fn dump_directory(&mut self, device: Device) -> Option<PathBuf> {
-        let directory = self.recorder?.process_directory()?;
-        Some(directory.join(self.dump_place(device)))
-    }
-
-    fn is_blocking(&self) -> bool {
-        self.is_blocking
-    }
-}
-
-struct State {
-    process: Process,
-    explicit: Explicit,
-    hunt: Option<Hunt>,
-    calls: HashMap<String, u64>,
-    /// Whether looks are taken around operators, and around kernels.
-    at_operators: bool,
-    at_kernels: bool,
-    /// Operators under way on any thread, in the order in which they began.
-    open: Vec<OpenOperator>,
-    /// What was seen before launches that are under way, by thread.
-    before_launches: HashMap<u32, HeldLooks>,
-}
-
-/// An operator that has begun.
-struct OpenOperator {
-    thread_id: u32,
-    name: String,
-    writes: Vec<ByteRange>,
-    /// The newest block that was alive when it began.
-    newest_generation: u64,
-    /// Whether the device may be waited for meanwhile.
-    can_wait: bool,
-}
-
-impl State {
-    fn new(watch: Option<&Watch>) -> Self {
-        let full_content = watch.is_some_and(|watch| watch.full_content);
-        let mut selection = Selection { full_content, ..Selection::default() };
-        let mut hunt = None;
-        match watch.map(|watch| &watch.target) {
-            Some(WatchTarget::Operators { start, output_index, end }) => {
-                selection.start = start.as_deref().map(OperatorPattern::new);
-                selection.end = Some(OperatorPattern::new(end));
-                selection.output_index = *output_index;
-            }
-            Some(WatchTarget::Automatic { size_limit_bytes, owner }) => {
-                OWNER.store(owner.as_deref().map_or(ALL_OWNERS, facts::intern), Ordering::Relaxed);
-                hunt = Some(Hunt::new(HuntBudget::new(*size_limit_bytes), owner.clone()));
-            }
-            None => {}
-        }
-        Self {
-            process: Process::new(),
-            explicit: Explicit::new(selection),
-            hunt,
-            calls: HashMap::new(),
-            at_operators: true,
-            at_kernels: false,
-            open: Vec::new(),
-            before_launches: HashMap::new(),
-        }
-    }
-
-    /// Whether something is looked at now.
-    fn is_watching(&self) -> bool {
-        self.explicit.is_watching() || self.hunt.as_ref().is_some_and(Hunt::is_on)
-    }
-
-    /// The thread's innermost operator has ended.
-    fn close(&mut self, thread_id: u32) {
-        if let Some(position) = self.open.iter().rposition(|operator| operator.thread_id == thread_id) {
-            self.open.remove(position);
-        }
-        if self.open.is_empty() && !self.at_operators {
-            self.explicit.settle();
-            if let Some(hunt) = &mut self.hunt {
-                hunt.settle();
-            }
-        }
-    }
-
-    /// The operator that launches what this thread launches: its own, or the only one there is, since frameworks have
-    /// threads that launch for others.
-    fn launcher(&self, thread_id: u32) -> Option<&OpenOperator> {
-        let own = self.open.iter().rfind(|operator| operator.thread_id == thread_id);
-        own.or(if let [only] = &self.open[..] { Some(only) } else { None })
-    }
-
-    /// Looks before an operator, or only takes down what it declares.
-    fn before(&mut self, call: &OperatorCall<'_>, can_look: bool, blocks: &LiveBlocks) {
-        let State { process, explicit, hunt, at_operators, .. } = self;
-        if can_look && *at_operators {
-            explicit.before(call, blocks, process);
-            if let Some(hunt) = hunt {
-                hunt.before(call, blocks, process);
-            }
-        } else {
-            explicit.declare(call.writes);
-            if let Some(hunt) = hunt {
-                hunt.declare(call.writes, blocks);
-            }
-        }
-    }
-
-    /// Looks after an operator, or only takes down what it declares.
-    fn after(&mut self, call: &OperatorCall<'_>, outputs: &[Output], can_look: bool, blocks: &LiveBlocks) {
-        let State { process, explicit, hunt, at_operators, .. } = self;
-        if can_look && *at_operators {
-            explicit.after(call, outputs, blocks, process);
-            if let Some(hunt) = hunt {
-                hunt.after(call, blocks, process);
-            }
-        } else if can_look {
-            explicit.pass(call, outputs, blocks, process);
-            if let Some(hunt) = hunt {
-                hunt.pass(call.writes, blocks);
-            }
-        } else {
-            explicit.declare(call.writes);
-            if let Some(hunt) = hunt {
-                hunt.blind(call.is_active && call.device != Device::Host, call.writes, blocks);
-            }
-        }
-    }
-
-    fn next_call(&mut self, operator: &str) -> u64 {
-        let number = match self.calls.get_mut(operator) {
-            Some(number) => number,
-            None => self.calls.entry(operator.to_owned()).or_default(),
-        };
-        *number += 1;
-        *number
     }
 }
 
@@ -332,29 +99,8 @@ pub struct BlockWatch {
     is_capturing: Py<PyAny>,
     /// Whether a tensor's memory is larger than its shape says.
     has_own_layout: Py<PyAny>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<Session>>,
     named: Mutex<Vec<Named>>,
-}
-
-/// The state for what happens outside of Python: launches of kernels, operators of libraries.
-static WATCH: Mutex<Option<Arc<Mutex<State>>>> = Mutex::new(None);
-
-/// Calls `look` with the state, unless this thread is looking already or nobody watches.
-fn outside_of_python(look: impl FnOnce(&Mutex<State>)) {
-    thread_local! {
-        static IS_LOOKING: Cell<bool> = const { Cell::new(false) };
-    }
-    contained((), || {
-        let state = WATCH.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(state) = state.filter(|_| !IS_LOOKING.replace(true)) else { return };
-        look(&state);
-        IS_LOOKING.set(false);
-    });
-}
-
-fn thread_id() -> u32 {
-    // SAFETY: always succeeds.
-    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 #[pymethods]
@@ -366,22 +112,24 @@ impl BlockWatch {
         is_capturing: Py<PyAny>,
         has_own_layout: Py<PyAny>,
     ) -> Self {
-        let state = State::new(watch_setting().as_ref());
+        let watch = watch_setting();
+        follow_owner(watch.as_ref());
+        let state = Session::new(watch.as_ref(), recorder());
         if let Some(recorder) = recorder() {
             // SAFETY: the extension is never unloaded.
             unsafe { recorder.observe_blocks(observe) };
             // SAFETY: as above.
-            unsafe { recorder.observe_operators(Some(library_operators::observe)) };
+            unsafe { recorder.observe_operators(Some(observers::observe_operator)) };
         }
         let (state, named) = (Arc::new(Mutex::new(state)), Mutex::new(Vec::new()));
-        *WATCH.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&state));
+        observers::install(&state);
         Self { synchronise, synchronise_stream, is_capturing, has_own_layout, state, named }
     }
 
     /// Forgets what the settings asked for. Blocks that the user named in Python are watched on.
     fn forget_settings(&self) {
         let mut state = self.state();
-        let State { process, explicit, hunt, .. } = &mut *state;
+        let Session { process, explicit, hunt, .. } = &mut *state;
         if let Some(hunt) = hunt.take() {
             hunt.record_coverage(process);
         }
@@ -398,7 +146,7 @@ impl BlockWatch {
         drop(state);
         if let Some(recorder) = recorder().filter(|_| has_changed) {
             // SAFETY: the extension is never unloaded.
-            unsafe { recorder.observe_launches(at_kernels.then_some(launches::observe)) };
+            unsafe { recorder.observe_launches(at_kernels.then_some(observers::observe_launch)) };
         }
         at_kernels
     }
@@ -414,7 +162,7 @@ impl BlockWatch {
 
     /// Whether launches wait for their work.
     fn is_blocking(&self) -> bool {
-        self.state().process.is_blocking
+        self.state().process.is_blocking()
     }
 
     /// Watches a block from now on. The reference gives its tensor, or none when that is gone; an address
@@ -445,7 +193,7 @@ impl BlockWatch {
         named.extend(reference.map(|reference| Named { address, size_bytes, is_in_pool, reference }));
         drop(named);
         let mut state = self.state();
-        let State { process, explicit, .. } = &mut *state;
+        let Session { process, explicit, .. } = &mut *state;
         if readable_bytes < size_bytes {
             process.say(format!(
                 "only {readable_bytes} of the {size_bytes} bytes of '{name}' are watched: there its block ends"
@@ -453,14 +201,14 @@ impl BlockWatch {
         }
         let target = Target { name, address, size_bytes: readable_bytes, device, most_dumps };
         explicit.add(target, &blocks(), process);
-        Ok(std::mem::take(&mut process.said))
+        Ok(process.take_said())
     }
 
     /// Ends watching of the block at an address.
     fn remove(&self, address: u64) -> bool {
         self.named().retain(|named| named.address != address);
         let mut state = self.state();
-        let State { process, explicit, .. } = &mut *state;
+        let Session { process, explicit, .. } = &mut *state;
         explicit.remove(address, process)
     }
 
@@ -486,7 +234,7 @@ impl BlockWatch {
         let mut state = self.state();
         let number = state.next_call(operator.text());
         let own = thread_id();
-        let State { process, explicit, open, .. } = &mut *state;
+        let Session { process, explicit, open, .. } = &mut *state;
         if let Some(open) = open.iter_mut().rfind(|open| open.thread_id == own) {
             open.writes.clone_from(&uses.writes);
             open.can_wait = can_look;
@@ -495,7 +243,7 @@ impl BlockWatch {
             explicit.resized(address, process);
         }
         state.before(&call_of(operator, number, device, &uses.writes), can_look, &blocks());
-        Ok(((if can_look { number } else { 0 }, device.code()), std::mem::take(&mut state.process.said)))
+        Ok(((if can_look { number } else { 0 }, device.code()), state.process.take_said()))
     }
 
     /// The operator has run, with this result unless it raised.
@@ -516,22 +264,22 @@ impl BlockWatch {
         let mut state = self.state();
         let call = call_of(operator, number, Device::from_code(device), &uses.writes);
         state.after(&call, &uses.outputs, can_look, &blocks());
-        Ok(std::mem::take(&mut state.process.said))
+        Ok(state.process.take_said())
     }
 
     /// Takes down how much was covered so far. Gives what to tell the user.
     fn record_coverage(&self) -> Vec<String> {
         let mut state = self.state();
-        let State { process, hunt, .. } = &mut *state;
+        let Session { process, hunt, .. } = &mut *state;
         if let Some(hunt) = hunt {
             hunt.record_coverage(process);
         }
-        std::mem::take(&mut process.said)
+        process.take_said()
     }
 }
 
 /// Closes the thread's innermost operator in the end, whatever comes of it.
-struct Closing<'a>(&'a Mutex<State>);
+struct Closing<'a>(&'a Mutex<Session>);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
@@ -552,7 +300,7 @@ fn call_of<'a>(operator: &'a Operator, number: u64, device: Device, writes: &'a 
 }
 
 impl BlockWatch {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Session> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,18 +2,23 @@
 //! the operators declare that are under way.
 
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use msmemscope_control::{Recorder, Region};
-use msmemscope_event::{ByteRange, Device};
-use msmemscope_watch::{HeldLooks, Launch, LiveBlocks, OperatorCall};
+use msmemscope_control::Region;
+use msmemscope_event::ByteRange;
 
-use super::{State, blocks, outside_of_python, thread_id};
-use crate::session::recorder;
+use super::{blocks, lock, thread_id, with_session};
+use crate::launches::HeldLooks;
+use crate::live_blocks::LiveBlocks;
+use crate::session::Session;
+use crate::surroundings::{Launch, OperatorCall};
 
 /// The recorder's news about launches.
+///
+/// # Safety
+/// As [`LaunchObserver`](msmemscope_control::LaunchObserver) says.
 pub unsafe extern "C" fn observe(begins: u32, stream: *mut c_void, name: Region) {
-    outside_of_python(|state| {
+    with_session(|state| {
         // SAFETY: lent for this call.
         let name = String::from_utf8_lossy(unsafe { name.bytes() });
         match begins {
@@ -30,15 +35,14 @@ fn announced(thread_id: u32) -> String {
 
 /// Calls `look` with the state and everything it needs to know of a launch, when the stream has nothing left to do.
 fn around_launch(
-    state: &Mutex<State>,
+    state: &Mutex<Session>,
     stream: *mut c_void,
     name: &str,
-    number: impl FnOnce(&mut State) -> u64,
-    look: impl FnOnce(&OperatorCall<'_>, &LiveBlocks, &mut State),
+    number: impl FnOnce(&mut Session) -> u64,
+    look: impl FnOnce(&OperatorCall<'_>, &LiveBlocks, &mut Session),
 ) {
-    let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     let (is_needed, runtime) = {
-        let mut state = lock();
+        let mut state = lock(state);
         (state.is_watching() || state.explicit.is_waiting(), state.process.runtime())
     };
     // Nobody is kept from anything meanwhile.
@@ -46,7 +50,7 @@ fn around_launch(
     if !is_needed || !runtime.is_some_and(|runtime| unsafe { runtime.wait_for(stream) }) {
         return;
     }
-    let mut state = lock();
+    let mut state = lock(state);
     let number = number(&mut state);
     let thread_id = thread_id();
     let blocks = blocks();
@@ -55,14 +59,14 @@ fn around_launch(
     let writes: Vec<ByteRange> = state.open.iter().flat_map(|operator| &operator.writes).copied().collect();
     let newest = state.open.iter().map(|operator| operator.newest_generation).min();
     let newest_generation = newest.unwrap_or_else(|| blocks.newest_generation());
-    let device = recorder().map_or(Device::Npu(0), Recorder::current_device);
+    let device = state.process.current_device();
     let launch = Some(Launch { operator: &operator, newest_generation });
     let call = OperatorCall { name, number, device, thread_id, writes: &writes, is_active: true, launch };
     look(&call, &blocks, &mut state);
 }
 
 /// A kernel is about to be launched.
-fn launches(state: &Mutex<State>, stream: *mut c_void) {
+fn launches(state: &Mutex<Session>, stream: *mut c_void) {
     let name = announced(thread_id());
     around_launch(
         state,
@@ -70,7 +74,7 @@ fn launches(state: &Mutex<State>, stream: *mut c_void) {
         &name,
         |_| 0,
         |call, blocks, state| {
-            let State { process, explicit, hunt, before_launches, .. } = state;
+            let Session { process, explicit, hunt, before_launches, .. } = state;
             let mut held = HeldLooks::default();
             let mut holding = held.around(process);
             explicit.before_kernel(call, blocks, &mut holding);
@@ -84,7 +88,7 @@ fn launches(state: &Mutex<State>, stream: *mut c_void) {
 }
 
 /// A kernel was launched; without a name nothing was.
-fn launched(state: &Mutex<State>, stream: *mut c_void, name: &str) {
+fn launched(state: &Mutex<Session>, stream: *mut c_void, name: &str) {
     let name = if name.is_empty() { "an unnamed kernel" } else { name };
     around_launch(
         state,
@@ -92,7 +96,7 @@ fn launched(state: &Mutex<State>, stream: *mut c_void, name: &str) {
         name,
         |state| state.next_call(name),
         |call, blocks, state| {
-            let State { process, explicit, hunt, before_launches, .. } = state;
+            let Session { process, explicit, hunt, before_launches, .. } = state;
             let announced = announced(call.thread_id);
             if let Some(held) = before_launches.remove(&call.thread_id) {
                 held.release(call.name, call.number, call.thread_id, process);

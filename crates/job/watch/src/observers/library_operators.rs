@@ -4,20 +4,24 @@
 //! The device must be waited for, which would end the capture of a graph with an error. PyTorch knows whether one is being
 //! captured, and was asked when its operator began; without such an operator launches must be blocking, which excludes it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use msmemscope_control::{OperatorFact, TensorFact};
 use msmemscope_event::{ByteRange, Device};
-use msmemscope_watch::{OperatorCall, Output};
 
-use super::{OpenOperator, State, blocks, outside_of_python, thread_id};
+use super::{blocks, lock, thread_id, with_session};
+use crate::session::{OpenOperator, Session};
+use crate::surroundings::{OperatorCall, Output, Surroundings};
 
 /// A path names one call of an operator, so calls are not counted.
 const ONLY_CALL: u64 = 1;
 
 /// The recorder's news about operators of libraries.
+///
+/// # Safety
+/// As [`OperatorObserver`](msmemscope_control::OperatorObserver) says.
 pub unsafe extern "C" fn observe(begins: u32, operator: *const OperatorFact) {
-    outside_of_python(|state| {
+    with_session(|state| {
         // SAFETY: null or lent for this call, with what it points to.
         let Some(operator) = (unsafe { operator.as_ref() }) else { return };
         // SAFETY: as above.
@@ -72,24 +76,24 @@ impl LibraryCall<'_> {
 
     /// Waits for the device; false if nobody needs a look, or if it must not be waited for. Nobody is kept from anything
     /// meanwhile.
-    fn can_look(&self, state: &Mutex<State>) -> bool {
+    fn can_look(&self, state: &Mutex<Session>) -> bool {
         let runtime = {
             let mut state = lock(state);
             let is_needed = state.is_watching() || state.explicit.starts_with(self.name);
             let enclosing = state.launcher(thread_id());
-            let may_wait = enclosing.map_or(state.process.is_blocking, |operator| operator.can_wait);
+            let may_wait = enclosing.map_or(state.process.is_blocking(), |operator| operator.can_wait);
             if is_needed && may_wait { state.process.runtime() } else { None }
         };
         runtime.is_some_and(|runtime| runtime.wait_for_device())
     }
 
-    fn begins(&self, state: &Mutex<State>) {
+    fn begins(&self, state: &Mutex<Session>) {
         let can_look = self.can_look(state);
         let writes = self.writes();
         let mut state = lock(state);
         let blocks = blocks();
         // What is inside of it may be waited for as it may itself.
-        let can_wait = state.launcher(thread_id()).map_or(state.process.is_blocking, |operator| operator.can_wait);
+        let can_wait = state.launcher(thread_id()).map_or(state.process.is_blocking(), |operator| operator.can_wait);
         state.open.push(OpenOperator {
             thread_id: thread_id(),
             name: self.name.to_owned(),
@@ -100,15 +104,11 @@ impl LibraryCall<'_> {
         state.before(&self.call(&writes), can_look, &blocks);
     }
 
-    fn ends(&self, state: &Mutex<State>) {
+    fn ends(&self, state: &Mutex<Session>) {
         let can_look = self.can_look(state);
         let (writes, outputs) = (self.writes(), self.outputs());
         let mut state = lock(state);
         state.after(&self.call(&writes), &outputs, can_look, &blocks());
         state.close(thread_id());
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
