@@ -446,7 +446,10 @@ const PLAIN: CommandSpec = CommandSpec {
 /// What the program can end with, and what it means.
 pub const EXIT_STATUSES: &[(&str, &str)] = &[
     ("0", "Everything was done, or the recorded program ended with 0."),
-    ("1", "check: a rule is broken. doctor: something would not be recorded. ctl: a process has not done what was asked."),
+    (
+        "1",
+        "check: a rule is broken. doctor: something would not be recorded. ctl: a process has not done what was asked.",
+    ),
     ("2", "Our own error: a wrong command line, an input that cannot be read, results that cannot be written."),
     ("3", "check: a rule cannot be judged, and none is broken."),
     ("126", "The program to record is not executable."),

@@ -37,7 +37,8 @@ mod tests {
             target: WatchTarget::Operators { start: start.map(str::to_owned), output_index, end: "sigmoid_".into() },
             full_content: false,
         };
-        let reasons = [("nosuch", None), ("topk", Some(7))].map(|(start, index)| reason(&operators(Some(start), index)));
+        let reasons =
+            [("nosuch", None), ("topk", Some(7))].map(|(start, index)| reason(&operators(Some(start), index)));
         let expected = ["operator 'nosuch' had no output", "operator 'topk' had no output 7"];
         assert_eq!(reasons, expected.map(|start| format!("{start} on an NPU that could be watched")));
         assert_eq!(reason(&operators(None, None)), "'sigmoid_' only ends watching, and Python named no block");
