@@ -45,13 +45,13 @@ pub fn render(answers: &Answers, all: bool, style: Style) -> String {
             parts.extend(waiting.take());
         }
     }
-    let parts: Vec<String> = parts
-        .iter()
-        .map(|part| part.trim_end())
-        .filter(|part| !part.is_empty())
-        .map(|part| format!("{part}\n"))
-        .collect();
-    parts.join("\n")
+    joined(parts.into_iter())
+}
+
+/// Parts of a report with an empty line between them.
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    let parts = parts.map(|part| part.trim_end().to_owned()).filter(|part| !part.is_empty());
+    parts.map(|part| format!("{part}\n")).collect::<Vec<_>>().join("\n")
 }
 
 /// What to do about what stands at ends of steps.
@@ -76,7 +76,7 @@ fn only_peak(report: &MomentReport) -> bool {
 pub fn render_older(answers: &Answers, style: Style) -> String {
     let leaks = answers.leaks.as_ref().map(|report| crate::leaks(report, &answers.unseen_pools, style));
     let fluctuation = answers.fluctuation.as_ref().map(|pools| crate::fluctuation(pools, style));
-    [leaks, fluctuation].into_iter().flatten().collect::<Vec<_>>().join("\n").trim().to_owned()
+    joined([leaks, fluctuation].into_iter().flatten()).trim().to_owned()
 }
 
 /// Whether something was found that a user must not miss.
