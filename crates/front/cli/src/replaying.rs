@@ -1,6 +1,7 @@
 //! `replay`: what PyTorch's pool would have done under other settings and on other cards.
 
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use msmemscope_analysis::names::{Names, RecordingNames, user_frame};
 use msmemscope_config::{Invocation, size_bytes};
@@ -41,7 +42,7 @@ pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             for requests in collected(recording)? {
                 let wanted = Wanted { settings: changed(&requests, invocation)?, ..wanted.clone() };
                 if let Some(file) = invocation.flag_value("curve") {
-                    write_curve(file, &requests, &wanted)?;
+                    write_curve(&curve_file(file, studies.len()), &requests, &wanted)?;
                 }
                 let mut bar = Bar::new("Replaying");
                 let events = requests.len() as u64;
@@ -186,8 +187,23 @@ fn failure_lines(recording: &Recording, study: &Study) -> Vec<(String, String)> 
     lines
 }
 
+/// The file for the curve of a card: the one that was named for the first, numbered ones beside it for the others.
+fn curve_file(named: &OsStr, cards_before: usize) -> PathBuf {
+    let named = Path::new(named);
+    if cards_before == 0 {
+        return named.to_owned();
+    }
+    let mut name = named.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{}", cards_before + 1));
+    if let Some(extension) = named.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    named.with_file_name(name)
+}
+
 /// Writes what is in use and reserved after each event, as recorded and as replayed.
-fn write_curve(file: &OsStr, requests: &Requests, wanted: &Wanted) -> Result<(), String> {
+fn write_curve(file: &Path, requests: &Requests, wanted: &Wanted) -> Result<(), String> {
     let conditions = Conditions {
         settings: wanted.settings.clone().unwrap_or_else(|| requests.settings.clone()),
         card_bytes: wanted.card_bytes.or(requests.recorded.card_bytes),
@@ -195,7 +211,7 @@ fn write_curve(file: &OsStr, requests: &Requests, wanted: &Wanted) -> Result<(),
     };
     let mut replayed = Vec::new();
     replay_watched(requests, &conditions, |used_bytes, reserved_bytes| replayed.push((used_bytes, reserved_bytes)));
-    write_result(Some(file.as_ref()), "", |out| {
+    write_result(Some(file), "", |out| {
         writeln!(out, "event,used_bytes,reserved_bytes,recorded_reserved_bytes")?;
         for (event, ((used, reserved), recorded)) in replayed.iter().zip(requests.recorded_curve()).enumerate() {
             writeln!(out, "{event},{used},{reserved},{recorded}")?;
@@ -203,4 +219,17 @@ fn write_curve(file: &OsStr, requests: &Requests, wanted: &Wanted) -> Result<(),
         Ok(())
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_card_has_a_curve_of_its_own() {
+        let file = |named: &str, before| curve_file(OsStr::new(named), before);
+        assert_eq!(file("out/curve.csv", 0), Path::new("out/curve.csv"));
+        assert_eq!(file("out/curve.csv", 1), Path::new("out/curve-2.csv"));
+        assert_eq!(file("curve", 2), Path::new("curve-3"));
+    }
 }

@@ -10,6 +10,10 @@ use crate::tree::percent;
 use crate::units::{bytes, count, counted};
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
+/// The model is trusted if it is never off by more than one of so many parts of the recorded peak.
+const TRUSTED_SHARE: u64 = 100;
+const NOT_TRUSTED: &str = "That is too far off to say what fits and what helps. Jobs that use several streams, and \
+                           recordings that lack the start of the job, cannot be replayed exactly.";
 
 /// All that is said about one card. `failure_line` names the line of code behind a request that could not be met.
 pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) -> String {
@@ -30,9 +34,27 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
     );
     push_wrapped(&mut text, &title, "");
     push_wrapped(&mut text, &agreement(&study.agreement, study), "");
+    let is_trusted = is_trusted(study);
+    if !is_trusted {
+        push_wrapped(&mut text, NOT_TRUSTED, "");
+    }
     text.push('\n');
-    text.push_str(&trials(study));
+    text.push_str(&trials(study, is_trusted));
     text.push('\n');
+    if is_trusted {
+        push_verdicts(&mut text, study, failure_line);
+    }
+    forecast(study).iter().for_each(|sentence| push_wrapped(&mut text, sentence, "  "));
+    text
+}
+
+/// Whether the model does what the allocator did, or something that is hardly different.
+fn is_trusted(study: &Study) -> bool {
+    study.agreement.largest_difference_bytes <= study.recorded.peak_reserved_bytes / TRUSTED_SHARE
+}
+
+/// Where it runs out, what helps most, and the smallest cards.
+fn push_verdicts(text: &mut String, study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) {
     for trial in study.trials.iter().filter(|trial| !study.is_sweep() || trial.is_recorded) {
         if let Some(failure) = &trial.outcome.failure {
             let line = failure_line(trial).map_or(String::new(), |line| format!(" at {line}"));
@@ -45,16 +67,14 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
                 bytes(failure.reserved_bytes),
                 bytes(failure.used_bytes)
             );
-            push_wrapped(&mut text, &sentence, "  ");
+            push_wrapped(text, &sentence, "  ");
         }
     }
-    best(study).iter().for_each(|sentence| push_wrapped(&mut text, sentence, "  "));
+    best(study).iter().for_each(|sentence| push_wrapped(text, sentence, "  "));
     for smallest in &study.smallest_cards {
         let sentence = format!("Smallest card with {}: {}.", named(&smallest.settings), bytes(smallest.card_bytes));
-        push_wrapped(&mut text, &sentence, "  ");
+        push_wrapped(text, &sentence, "  ");
     }
-    forecast(study).iter().for_each(|sentence| push_wrapped(&mut text, sentence, "  "));
-    text
 }
 
 fn agreement(agreement: &Agreement, study: &Study) -> String {
@@ -89,7 +109,7 @@ fn settings(trial: &Trial) -> String {
     named(&trial.settings)
 }
 
-fn trials(study: &Study) -> String {
+fn trials(study: &Study, is_trusted: bool) -> String {
     let mut table = Table::new(&[
         ("reserved", Align::Right),
         ("used", Align::Right),
@@ -115,7 +135,7 @@ fn trials(study: &Study) -> String {
             bytes(outcome.peak_used_bytes),
             percent(unused, outcome.peak_reserved_bytes),
             count(outcome.driver_calls()),
-            verdict(outcome, study.card_bytes).to_owned(),
+            if is_trusted { verdict(outcome, study.card_bytes).to_owned() } else { String::new() },
             format!("{}{}", trial.settings, if trial.is_recorded { " (recorded)" } else { "" }),
         ]);
     }
@@ -213,4 +233,42 @@ pub fn batch(points: &[BatchPoint], fit: &BatchFit, card_bytes: u64) -> String {
     );
     push_wrapped(&mut text, &sentence, "  ");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use msmemscope_event::Device;
+    use msmemscope_replay::requests::Recorded;
+    use msmemscope_replay::study::SmallestCard;
+
+    use super::*;
+
+    fn text(largest_difference_bytes: u64) -> String {
+        let outcome = Outcome { peak_reserved_bytes: 64 << 30, ..Outcome::default() };
+        let trial = Trial { settings: "gc:1".to_owned(), is_recorded: true, outcome, at_least: Outcome::default() };
+        let study = Study {
+            process_id: 7,
+            device: Device::Npu(0),
+            allocations: 9,
+            inexact_allocations: 0,
+            steps: 0,
+            recorded_settings: "gc:1".to_owned(),
+            recorded: Recorded { peak_reserved_bytes: 100 << 20, ..Recorded::default() },
+            ran_out: false,
+            agreement: Agreement { events: 9, differing: 3, largest_difference_bytes, ..Agreement::default() },
+            card_bytes: Some(64 << 30),
+            trials: vec![trial],
+            smallest_cards: vec![SmallestCard { settings: "gc:1".to_owned(), card_bytes: 1 << 30 }],
+            growth: None,
+        };
+        replay(&study, &|_| None)
+    }
+
+    #[test]
+    fn a_model_that_is_far_off_gives_no_verdicts() {
+        let verdicts = |text: &str| text.contains("fits  ") || text.contains("Smallest card");
+        assert!(verdicts(&text(1 << 20)), "{}", text(1 << 20));
+        let far_off = text((1 << 20) + 1);
+        assert!(!verdicts(&far_off) && far_off.contains("too far off"), "{far_off}");
+    }
 }
