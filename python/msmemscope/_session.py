@@ -27,11 +27,11 @@ def config(*args: Any, **settings: str | Sequence[str]) -> None:
 
     Keys are those of the command line, in either spelling: ``device``, ``level``, ``events``,
     ``call_stack``, ``analysis``, ``holders``, ``watch``, ``steps``, ``output`` (or ``output_path``), ``data_format``
-    (or ``format``), ``max_trace_size`` and ``log_level``. Every value is a string, written as on the
-    command line, or a list of strings where that has commas; an empty one turns off what can be. Keys
+    (or ``format``), ``max_trace_size``, ``flight_recorder`` and ``log_level``. Every value is a string, written as
+    on the command line, or a list of strings where that has commas; an empty one turns off what can be. Keys
     that a call does not name go back to what the command line said, or to their defaults if the program
     was started without it, except those that hold for the whole process: ``output``, ``data_format``,
-    ``watch``, ``max_trace_size`` and ``log_level``.
+    ``watch``, ``max_trace_size``, ``flight_recorder`` and ``log_level``.
 
     The call applies all of its arguments or, if one of them is wrong, none.
 

@@ -103,7 +103,8 @@ def read_reference():
     for group in re.split(r"^## ", before, flags=re.MULTILINE)[1:]:
         heads = re.findall(r"^- Spellings: `(.*)`$", group, re.MULTILINE)
         groups[group.splitlines()[0]] = set().union(*map(spellings, heads))
-        with_value.update(*(spellings(head) for head in heads if "<" in head))
+        # A value that may be left out never stands in the next argument.
+        with_value.update(*(spellings(head) for head in heads if "<" in head and "[=" not in head))
     general = groups["General options"]
     described = {
         name: group for group in re.findall(r"^- Spellings: `(.*)`$", before, re.MULTILINE) for name in spellings(group)

@@ -15,6 +15,7 @@ use msmemscope_report::layout::near_path;
 use msmemscope_report::shell::quoted_path;
 use msmemscope_report::summary;
 use msmemscope_report::units::{bytes, counted};
+use msmemscope_results::flight;
 use msmemscope_results::recordings::{RecordingDirectory, recording_of_process};
 use msmemscope_trace::Trace;
 use msmemscope_trace::requests::{Answer, Command, Condition, Requests};
@@ -108,7 +109,7 @@ pub fn control_jobs(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         print_text(&lines)?;
     }
     if verb.gives_results() {
-        let recordings: Vec<RecordingDirectory> = jobs.into_iter().map(|job| job.recording).collect();
+        let recordings = flight::that_stay(jobs.into_iter().map(|job| job.recording).collect(), "ctl")?;
         let reports = finish_all(&recordings, &SettingsChange::default(), terminal);
         if reports.len() < recordings.len() {
             return Ok(ExitStatus::Failure);

@@ -4,7 +4,7 @@ use std::ffi::{CString, OsString};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use msmemscope_config::{Recording, Settings, SettingsChange};
+use msmemscope_config::{Recording, Settings, SettingsChange, Trigger};
 use msmemscope_dump::insight;
 use msmemscope_trace::TraceError;
 
@@ -12,6 +12,7 @@ use crate::availability::needs_python_half;
 use crate::card_memory::CardWatch;
 use crate::exit_status::ExitStatus;
 use crate::finishing::{finish_all, tell_unfinished};
+use crate::guard::Guard;
 use crate::libraries::{self, RECORDER};
 use crate::preload::PreloadPath;
 use crate::signals::{SignalGate, die_by};
@@ -32,6 +33,9 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
     }
     if settings.data_formats.db && !insight::accepts_path(&settings.output) {
         terminal.warning("MindStudio Insight opens no files below a path with quotes, brackets or shell characters");
+    }
+    if settings.flight_recorder_bytes.is_none() && settings.triggers != Trigger::DEFAULT {
+        terminal.warning("--trigger has no effect without --flight-recorder");
     }
     let library_directory = libraries::library_directory()?;
     let recorder = library_directory.join(RECORDER);
@@ -58,7 +62,9 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
         }
     };
     let cards = CardWatch::start();
-    let end = wait_for_job(&job, &signals);
+    let guard = Guard::start(&recording, signals.original(), terminal);
+    let end = wait_for_job(&job, &signals, |signal| guard.takes(signal));
+    guard.end();
     signals.open(farewell(&recording.settings, terminal));
     let all_ended = finish_run(&recording, &cards, &unreadable_before, terminal);
     if all_ended {
@@ -109,22 +115,21 @@ fn finish_run(
             terminal.warning(format!("memory of the whole card is not told: {message}"));
         }
     }
-    let reports = finish_all(&ended, &SettingsChange::default(), terminal);
-    if !reports.is_empty() {
-        terminal.report(&summary::render(&reports, terminal.program_name()), &summary::render_findings(&reports));
-    }
     let program = terminal.program_name();
+    let settings = &recording.settings;
+    if settings.flight_recorder_bytes.is_some() && !settings.triggers.contains(&Trigger::End) {
+        for process in &ended {
+            let (id, shown) = (process.identity.process_id, quoted_path(&process.path));
+            terminal.notice(format!("what the flight recorder holds of process {id}: {program} finish {shown}"));
+        }
+    } else {
+        write_results(&ended, output, terminal);
+    }
     for process in &running {
         terminal.warning(format!(
             "process {} of the job still runs; when it has ended: {program} finish {}",
             process.identity.process_id,
             quoted_path(&process.path)
-        ));
-    }
-    if reports.len() < ended.len() {
-        terminal.warning(format!(
-            "the recordings are kept; when the cause is removed: {program} recover {}",
-            quoted_path(output)
         ));
     }
     let mut unreadable = unreadable_in(output);
@@ -144,6 +149,21 @@ fn finish_run(
         });
     }
     running.is_empty()
+}
+
+/// Writes the results of processes that have ended, and the report.
+fn write_results(ended: &[RecordingDirectory], output: &Path, terminal: &Terminal) {
+    let program = terminal.program_name();
+    let reports = finish_all(ended, &SettingsChange::default(), terminal);
+    if !reports.is_empty() {
+        terminal.report(&summary::render(&reports, program), &summary::render_findings(&reports));
+    }
+    if reports.len() < ended.len() {
+        terminal.warning(format!(
+            "the recordings are kept; when the cause is removed: {program} recover {}",
+            quoted_path(output)
+        ));
+    }
 }
 
 /// CLOCK_REALTIME minus CLOCK_MONOTONIC, the same for all processes of the run.

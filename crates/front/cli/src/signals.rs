@@ -57,6 +57,11 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// The number of the signal.
+    pub fn signal(self) -> i32 {
+        self.signal
+    }
+
     /// Sends the same to another process.
     pub fn pass_on_to(self, process_id: libc::pid_t) {
         // SAFETY: plain system calls; the value is only carried.

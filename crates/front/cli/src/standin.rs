@@ -81,7 +81,7 @@ pub fn run_on_standin(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             return Ok(ExitStatus::OfJob(error.status));
         }
     };
-    let end = wait_for_job(&job, &signals);
+    let end = wait_for_job(&job, &signals, |_| false);
     drop(cards);
     match end {
         JobEnd::Exited(status) => Ok(ExitStatus::OfJob(status)),

@@ -14,17 +14,19 @@ pub enum JobEnd {
     Killed(i32),
 }
 
-/// Waits until the job itself has ended. Its descendants may live on.
+/// Waits until the job itself has ended. Its descendants may live on. Signals that somebody takes do not get to the job.
 ///
 /// All children are reaped, not only the job: as PID 1 of a container we inherit every orphan.
-pub fn wait_for_job(job: &Child, signals: &SignalGate) -> JobEnd {
+pub fn wait_for_job(job: &Child, signals: &SignalGate, takes: impl Fn(i32) -> bool) -> JobEnd {
     let job_id = job.id() as libc::pid_t;
     loop {
         if let Some(end) = reap(job_id) {
             return end;
         }
         // SIGCHLD tells at once; the time limit only guards against a lost one.
-        if let Arrived::Forward(sent) = signals.wait(Duration::from_secs(1)) {
+        if let Arrived::Forward(sent) = signals.wait(Duration::from_secs(1))
+            && !takes(sent.signal())
+        {
             // The job is our child and not reaped yet, so the id is still its own.
             sent.pass_on_to(job_id);
         }

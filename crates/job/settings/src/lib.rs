@@ -8,6 +8,7 @@ mod handover;
 mod quoting;
 mod sets;
 mod settings;
+mod trigger;
 
 pub use handover::{HandoverError, RECORDING_VARIABLE, Recording};
 pub use quoting::{printable, quoted};
@@ -16,3 +17,4 @@ pub use settings::{
     CallStacks, CollectMode, ColorChoice, DataFormats, DeviceSelection, EventSelection, LogLevel, ReportStyle,
     Settings, Variant, Watch, WatchTarget, word_of,
 };
+pub use trigger::{GrowthRate, Reaction, Trigger};

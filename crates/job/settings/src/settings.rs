@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::handover::{Handed as _, HandoverError, Reader, Writer};
 use crate::sets::{AnalysisSet, EventSet, LevelSet};
+use crate::trigger::{Reaction, Trigger};
 
 /// Events taken down and events shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -273,6 +274,10 @@ pub struct Settings {
     /// Size of the recorded data of a flight recorder, which keeps everything only of the newest time; `None` if
     /// everything is to be kept.
     pub flight_recorder_bytes: Option<u64>,
+    /// When the launcher writes out what a flight recorder holds; the job has no use for it.
+    pub triggers: Vec<Trigger>,
+    /// Commands that the launcher runs at such moments, with or without a flight recorder.
+    pub reactions: Vec<Reaction>,
 }
 
 impl Settings {
@@ -307,6 +312,8 @@ impl Settings {
             holders: true,
             max_trace_size_bytes: None,
             flight_recorder_bytes: None,
+            triggers: Trigger::DEFAULT.to_vec(),
+            reactions: Vec::new(),
         }
     }
 

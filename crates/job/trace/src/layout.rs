@@ -51,7 +51,8 @@ pub mod file_offset {
     pub const PROCESS_ID: usize = 20;
     /// Parent process id, u32.
     pub const PARENT_PROCESS_ID: usize = 24;
-    /// Bit 0: buffered mode, the weaker promise (see the writer); bit 1: a copy of a moment, u32.
+    /// Bit 0: buffered mode, the weaker promise (see the writer); bit 1: a copy of a moment; bit 2: the process keeps only
+    /// the newest, u32.
     pub const FLAGS: usize = 28;
     /// CLOCK_MONOTONIC nanoseconds when the file was created, u64.
     pub const START_MONOTONIC_NS: usize = 32;
@@ -121,6 +122,9 @@ pub const FLAG_BUFFERED: u32 = 1;
 
 /// Bit of `file_offset::FLAGS`: a copy of a moment; the process went on.
 pub const FLAG_MOMENT: u32 = 2;
+
+/// Bit of `file_offset::FLAGS`: the process keeps everything only of the newest time.
+pub const FLAG_NEWEST: u32 = 4;
 
 /// Offsets in a chunk header.
 pub mod chunk_offset {

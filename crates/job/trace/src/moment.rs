@@ -49,7 +49,7 @@ fn try_copy(source: &File, target: &File, until_ns: u64) -> io::Result<bool> {
             chunks += 1;
         }
     }
-    let flags = u32_at(&header, file_offset::FLAGS) | layout::FLAG_MOMENT;
+    let flags = (u32_at(&header, file_offset::FLAGS) | layout::FLAG_MOMENT) & !layout::FLAG_NEWEST;
     header[file_offset::FLAGS..][..4].copy_from_slice(&flags.to_le_bytes());
     header[file_offset::CHUNKS_ALLOCATED..][..4].copy_from_slice(&chunks.to_le_bytes());
     // Requests are for the process, not for a copy.

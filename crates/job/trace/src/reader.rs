@@ -319,6 +319,8 @@ pub struct TraceIdentity {
     pub run_id: u64,
     /// Whether the process ended in the normal way.
     pub closed: bool,
+    /// Whether the process keeps everything only of the newest time.
+    pub keeps_newest: bool,
 }
 
 /// What is known of a process before its first event.
@@ -383,6 +385,7 @@ impl Trace {
             parent_process_id: u32_at(&header, file_offset::PARENT_PROCESS_ID),
             run_id: u64_at(&header, file_offset::RUN_ID),
             closed: u32_at(&header, file_offset::CLOSED) == 1,
+            keeps_newest: u32_at(&header, file_offset::FLAGS) & layout::FLAG_NEWEST != 0,
         })
     }
 

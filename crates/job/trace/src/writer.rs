@@ -507,7 +507,11 @@ impl TraceFile {
     /// chunks that are being written once they are full.
     fn go_on_in_copy(&self, descriptor: &Descriptor) -> Result<(), i32> {
         let mut fixed_header = [0; FIXED_HEADER_BYTES];
-        let is_copy = descriptor.read_at(&mut fixed_header, 0).is_ok() && fixed_header == self.fixed_header;
+        let is_read = descriptor.read_at(&mut fixed_header, 0).is_ok();
+        // Flags may have come since.
+        let flags = file_offset::FLAGS..file_offset::FLAGS + 4;
+        fixed_header[flags.clone()].copy_from_slice(&self.fixed_header[flags]);
+        let is_copy = is_read && fixed_header == self.fixed_header;
         if !is_copy {
             return Err(libc::ESTALE);
         }
@@ -564,6 +568,7 @@ impl TraceFile {
     pub fn keep_newest(&self, limit_bytes: u64) {
         let chunks = chunks_in(limit_bytes).max(self.chunks_handed_out());
         self.largest_chunk_count.fetch_min(chunks, Ordering::Relaxed);
+        self.header_u32(file_offset::FLAGS).fetch_or(layout::FLAG_NEWEST, Ordering::Relaxed);
         self.keeps_newest.store(true, Ordering::Relaxed);
     }
 

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use msmemscope_event::{Device, Pool};
+use msmemscope_timeline::refusals::OUT_OF_MEMORY_SNAPSHOT;
 use msmemscope_timeline::{EventKind, StepSource, TimelineEvent};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -115,6 +116,9 @@ pub struct LivePicture {
     pub grown_over: Span,
     /// The latest steps, the newest last.
     pub steps: Vec<LiveStep>,
+    /// When memory was last refused, wall clock; zero if never.
+    #[serde(skip)]
+    pub latest_refusal_ns: u64,
 }
 
 /// Sums of the live blocks at one moment.
@@ -147,6 +151,7 @@ pub struct LiveMemory {
     sums: VecDeque<Sums>,
     steps: VecDeque<LiveStep>,
     steps_ended: u64,
+    latest_refusal_ns: u64,
     /// When the latest step of a device began, or that of all of them.
     step_starts_ns: SmallMap<Device, u64>,
 }
@@ -173,6 +178,14 @@ impl LiveMemory {
             state.peak_of_step_bytes = state.peak_of_step_bytes.max(block.used_bytes);
             let (device, pool) = (block.properties.device, block.properties.pool);
             self.curves.add(device, pool, event.timestamp_ns, block.used_bytes);
+        }
+        let is_refusal = match &event.kind {
+            EventKind::AllocationFailed { .. } => true,
+            EventKind::Snapshot { name, .. } => names.text(*name) == OUT_OF_MEMORY_SNAPSHOT,
+            _ => false,
+        };
+        if is_refusal {
+            self.latest_refusal_ns = event.timestamp_ns;
         }
         if let Some(change) = step {
             self.step(&change, event.timestamp_ns);
@@ -257,6 +270,7 @@ impl LiveMemory {
             lines: self.lines(names),
             grown_over: self.span(),
             steps: self.steps.iter().copied().collect(),
+            latest_refusal_ns: self.latest_refusal_ns,
         }
     }
 

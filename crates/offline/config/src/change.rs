@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use msmemscope_settings::{
     AnalysisSet, CallStacks, CollectMode, ColorChoice, DataFormats, DeviceSelection, EventSet, LevelSet, LogLevel,
-    ReportStyle, Settings, Watch, printable, quoted,
+    Reaction, ReportStyle, Settings, Trigger, Watch, printable, quoted,
 };
 
 use crate::error::ValueError;
@@ -16,6 +16,7 @@ use crate::link::link;
 use crate::note::Note;
 use crate::suggest::nearest;
 use crate::table::{OptionId, OptionSpec};
+use crate::trigger::{parse_reaction, parse_trigger};
 use crate::value::{list_items, number, path_items, size_bytes};
 use crate::watch::parse_watch;
 
@@ -56,6 +57,9 @@ pub struct SettingsChange {
     pub max_trace_size_bytes: Option<u64>,
     /// `Some(None)` keeps everything.
     pub flight_recorder_bytes: Option<Option<u64>>,
+    pub triggers: Option<Vec<Trigger>>,
+    /// Commands given one by one.
+    pub reactions: Vec<Reaction>,
     pub holders: Option<bool>,
     /// Remarks about the values.
     pub notes: Vec<Note>,
@@ -79,13 +83,14 @@ impl SettingsChange {
             };
         }
         copy_given!(level, steps, call_stacks, collect_mode, devices, oom_block_count, report, data_formats, output);
-        copy_given!(log_level, color, holders, flight_recorder_bytes);
+        copy_given!(log_level, color, holders, flight_recorder_bytes, triggers);
         if let Some(watch) = &self.watch {
             settings.watch.clone_from(watch);
         }
         if let Some(size) = self.max_trace_size_bytes {
             settings.max_trace_size_bytes = Some(size);
         }
+        settings.reactions.extend_from_slice(&self.reactions);
         (settings, notes)
     }
 
@@ -132,6 +137,16 @@ impl SettingsChange {
                 self.max_trace_size_bytes = Some(size.ok_or_else(|| reader.error(None))?);
             }
             OptionId::FlightRecorder => self.flight_recorder_bytes = Some(reader.flight_recorder(text)?),
+            OptionId::Trigger => {
+                let read = |item: &str| parse_trigger(item).map_err(|problem| reader.error(Some(problem)));
+                let triggers = Members::read(text, |item| read(item).map(|trigger| vec![trigger]))?;
+                self.remark(Note::NoneMixed { name: name.to_string() }, triggers.is_mixed());
+                self.triggers = Some(triggers.chosen(|all, one| [all, one].concat()));
+            }
+            OptionId::On => {
+                let reaction = parse_reaction(text).map_err(|problem| reader.error(Some(problem)))?;
+                self.reactions.push(reaction);
+            }
             OptionId::Holders => self.holders = Some(reader.word(text, SWITCH_WORDS)?),
             OptionId::Watch => {
                 let watch = parse_watch(text).map_err(|problem| reader.error(Some(problem)))?;

@@ -26,6 +26,7 @@ mod python;
 mod reference;
 mod suggest;
 mod table;
+mod trigger;
 mod value;
 mod watch;
 
@@ -35,8 +36,8 @@ pub use help::help;
 pub use json::config_json;
 pub use msmemscope_settings::{
     AnalysisSet, CallStacks, CollectMode, ColorChoice, DataFormats, DeviceSelection, EventSelection, EventSet,
-    HandoverError, LevelSet, LogLevel, RECORDING_VARIABLE, Recording, ReportStyle, Settings, Variant, Watch,
-    WatchTarget,
+    GrowthRate, HandoverError, LevelSet, LogLevel, RECORDING_VARIABLE, Reaction, Recording, ReportStyle, Settings,
+    Trigger, Variant, Watch, WatchTarget,
 };
 pub use note::Note;
 pub use parse::{Command, Invocation, parse, takes_option};

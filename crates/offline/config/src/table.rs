@@ -24,6 +24,8 @@ pub enum OptionId {
     Holders,
     MaxTraceSize,
     FlightRecorder,
+    Trigger,
+    On,
     Analysis,
     Report,
     Compare,
@@ -285,6 +287,44 @@ pub const OPTIONS: &[OptionSpec] = &[
         allowed: "a size from 8MiB up, in bytes or with a unit (KiB, MiB, GiB, TiB), on or off",
         default: "off",
         example: "64MiB",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::Trigger,
+        names: &["trigger"],
+        placeholder: Some("<LIST>"),
+        group: Group::Collection,
+        summary: "When to write out what the flight recorder holds, into flight/ below the output directory. Each kind at \
+                  most once a minute. An empty value or none means never; 'ctl snapshot' always works.",
+        values: &[
+            ("oom", "memory is refused"),
+            ("growth[>RATE]", "memory in use grows faster, as 1GiB/h (the default) or 10MiB/min"),
+            ("peak[>SIZE]", "more is in use than ever, or than SIZE"),
+            ("signal", "somebody sends SIGUSR2 to this program, which does not pass it on then"),
+            ("end", "the job ends: write its results, as without a flight recorder"),
+            ("none", "never"),
+        ],
+        allowed: "oom, growth[>RATE], peak[>SIZE], signal and end, separated by commas, or none; RATE as 1GiB/h",
+        default: "oom,signal",
+        example: "oom,growth>1GiB/h",
+        ..UNSET
+    },
+    OptionSpec {
+        id: OptionId::On,
+        names: &["on"],
+        placeholder: Some("<MOMENT>:run <COMMAND>"),
+        group: Group::Collection,
+        summary: "Run a command of the shell at a moment, once a minute at most, without waiting for it. It finds what \
+                  happened in MSMEMSCOPE_EVENT, the process in MSMEMSCOPE_EVENT_PROCESS and the path of the recording, \
+                  or of its copy, in MSMEMSCOPE_EVENT_PATH. May be given several times.",
+        values: &[
+            ("oom", "memory is refused"),
+            ("growth[>RATE]", "memory in use grows faster, as 1GiB/h (the default) or 10MiB/min"),
+            ("peak[>SIZE]", "more is in use than ever, or than SIZE"),
+        ],
+        allowed: "oom, growth[>RATE] or peak[>SIZE], then ':run ' and a command",
+        default: "off",
+        example: "oom:run notify.sh",
         ..UNSET
     },
     OptionSpec {

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use msmemscope_analysis::RecordingNames;
 use msmemscope_analysis::live::{LiveMemory, LivePicture};
@@ -17,6 +17,9 @@ use msmemscope_trace::{Completeness, RecordStream, Trace, TraceError};
 
 use crate::recordings::{RecordingDirectory, recordings_of_run};
 use crate::runs::command;
+
+/// How long to leave a recording alone that has to be read again, in times that reading it takes.
+const RESTS_PER_READING: u32 = 4;
 
 /// What is known of a job.
 #[derive(Clone, Debug, Default)]
@@ -97,10 +100,15 @@ impl Following {
         let shared = Arc::new(Shared::default());
         let (theirs, ours) = (recording.clone(), Arc::clone(&shared));
         std::thread::spawn(move || {
-            while let Outcome::Anew = follow(&theirs, &ours, interval).unwrap_or_else(|error| {
+            while let Outcome::Anew { reading_time } = follow(&theirs, &ours, interval).unwrap_or_else(|error| {
                 ours.publish(Followed { condition: Condition::Unreadable(error.to_string()), ..Followed::default() });
                 Outcome::Over
-            }) {}
+            }) {
+                // A flight recorder makes room again and again: most of the time belongs to others.
+                if !ours.pause(reading_time * RESTS_PER_READING) {
+                    break;
+                }
+            }
         });
         Self { recording, shared }
     }
@@ -136,18 +144,24 @@ impl Drop for Following {
 enum Outcome {
     /// Nothing more will come, or nobody wants to know.
     Over,
-    /// Everything has to be read again.
-    Anew,
+    /// Everything has to be read again, which has taken so long.
+    Anew {
+        /// The time.
+        reading_time: Duration,
+    },
 }
 
 fn follow(directory: &RecordingDirectory, shared: &Shared, interval: Duration) -> Result<Outcome, TraceError> {
+    let started = Instant::now();
     let mut growing = GrowingRecording::open(directory)?;
     let mut settings = TimelineSettings { process_ended: false, ..TimelineSettings::default() };
-    let Some(mut look) = growing.look()? else { return Ok(Outcome::Anew) };
+    let anew = |reading_time| Ok(Outcome::Anew { reading_time });
+    let Some(mut look) = growing.look()? else { return anew(Duration::ZERO) };
     settings.step_source = detect_step_source(growing.recording());
     let mut records_when_detected = completeness(growing.recording()).records;
     let mut timeline = Timeline::new(growing.recording(), &settings);
     let mut memory = LiveMemory::new(settings.step_source);
+    let mut reading_time = None;
     loop {
         {
             let recording = growing.recording();
@@ -157,6 +171,10 @@ fn follow(directory: &RecordingDirectory, shared: &Shared, interval: Duration) -
             while let Some(record) = look.stream.next() {
                 timeline.record(&record, &mut sink);
             }
+            let reading_time = *reading_time.get_or_insert_with(|| started.elapsed());
+            if growing.has_made_room()? {
+                return anew(reading_time); // What was read is of two times.
+            }
             let wall_ns = look.now_monotonic_ns.wrapping_add(recording.wall_offset_ns() as u64);
             let now_ns = if look.is_running { wall_ns } else { 0 };
             let picture = memory.picture(now_ns, &names);
@@ -165,14 +183,15 @@ fn follow(directory: &RecordingDirectory, shared: &Shared, interval: Duration) -
         if !look.is_running || !shared.pause(interval) {
             return Ok(Outcome::Over);
         }
-        let Some(next) = growing.look()? else { return Ok(Outcome::Anew) };
+        let reading_time = reading_time.unwrap_or_default();
+        let Some(next) = growing.look()? else { return anew(reading_time) };
         look = next;
         // Less and less often: it takes a pass over everything.
         let records = completeness(growing.recording()).records;
         if records > 2 * records_when_detected {
             records_when_detected = records;
             if detect_step_source(growing.recording()) != settings.step_source {
-                return Ok(Outcome::Anew);
+                return anew(reading_time);
             }
         }
     }
@@ -211,6 +230,14 @@ impl GrowingRecording {
     /// What is missing of it.
     pub fn completeness(&self) -> Completeness {
         completeness(&self.recording)
+    }
+
+    /// Whether the file has made room for new records since it was opened.
+    fn has_made_room(&self) -> Result<bool, TraceError> {
+        match &self.recording {
+            Recording::Trace { trace, .. } => trace.has_made_room(),
+            Recording::Process(_) => Ok(false),
+        }
     }
 
     /// Takes a look. None if the file has made room for new records meanwhile: then it has to be opened again.
@@ -262,7 +289,8 @@ fn followed(recording: &Recording, picture: LivePicture, is_running: bool) -> Fo
     }
 }
 
-fn monotonic_ns() -> u64 {
+/// Now, in nanoseconds of `CLOCK_MONOTONIC`.
+pub(crate) fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills the time it is given.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };

@@ -4,6 +4,7 @@
 
 pub mod finishing;
 pub mod fleet;
+pub mod flight;
 pub mod following;
 pub mod notes;
 pub mod questions;

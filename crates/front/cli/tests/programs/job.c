@@ -5,6 +5,7 @@
  *   device:N         aclrtSetDevice
  *   alloc:BYTES      halMemAlloc on the current device
  *   pinned:BYTES     aclrtMallocHost
+ *   refused:BYTES    the same, of more than there is
  *   free             frees the latest alloc that is alive
  *   loop:N           N times alloc and free of 4096 bytes
  *   forever          loop without end
@@ -166,6 +167,11 @@ static void perform(const char *word, char **rest)
         aclrtSetDevice(device);
     } else if (is(word, "alloc", &value)) {
         blocks[block_count++] = allocate(strtoull(value, NULL, 10));
+    } else if (is(word, "refused", &value)) {
+        void *block = NULL;
+        if (halMemAlloc(&block, strtoull(value, NULL, 10), MEM_TYPE_DEVICE | (uint64_t)device) == 0) {
+            fail("a refusal");
+        }
     } else if (is(word, "pinned", &value)) {
         void *block = NULL;
         aclrtMallocHost(&block, strtoull(value, NULL, 10));

@@ -7,6 +7,7 @@ mod controlling;
 mod exact;
 mod exporting;
 mod findings;
+mod flight_recorder;
 mod hazards;
 mod hostile;
 mod housekeeping;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use msmemscope_event::{
     AccessKind, BlockProperties, Device, Fact, Framework, Pool, Record, RecordingState, StackId, StringId,
 };
-use msmemscope_trace::Trace;
+use msmemscope_trace::{Trace, copy_moment};
 
 use crate::support::{Recording, Threads, allocation, caching, free};
 
@@ -391,6 +391,31 @@ fn more_than_fits_is_refused() {
     }
     let (state, _) = State::read(&threads.trace());
     assert!(state.live.len() as u64 >= written - 1, "{} of {written}", state.live.len());
+}
+
+/// A copy of a moment has what was written until then, whatever else is going on.
+#[test]
+fn a_copy_of_a_moment_is_exact() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let mut threads = flight_recorder(Recording::new(false, RING_BYTES), RING_BYTES);
+    let (mut job, mut truth) = (Job::new(), State::default());
+    let mut moment_ns = 0;
+    for number in 0..1_500_000 {
+        let record = job.next();
+        write(&mut threads, &record);
+        if number < 1_400_000 {
+            truth.take(&record);
+            moment_ns = record.monotonic_ns;
+        }
+    }
+    let copy = home.path().join("copy.trace");
+    copy_moment(&threads.recording.path, &copy, moment_ns).expect("copied");
+    let trace = Trace::open(&copy).expect("a trace");
+    let completeness = trace.completeness();
+    assert!(completeness.is_moment && completeness.damage.is_empty() && completeness.complete_since_ns.is_some());
+    assert_eq!(State::read(&trace), (truth, moment_ns));
+    let again = copy_moment(&threads.recording.path, &copy, moment_ns).expect_err("nothing is written over");
+    assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
 }
 
 const CHILD_VARIABLE: &str = "MSMEMSCOPE_TEST_FLIGHT_RECORDER";

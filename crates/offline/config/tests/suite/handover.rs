@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use msmemscope_config::{
     AnalysisSet, CallStacks, CollectMode, ColorChoice, DataFormats, DeviceSelection, EventSelection, EventSet,
-    HandoverError, LevelSet, LogLevel, Recording, ReportStyle, Settings, Variant, Watch, WatchTarget,
+    HandoverError, LevelSet, LogLevel, Recording, ReportStyle, Settings, Trigger, Variant, Watch, WatchTarget,
 };
 use proptest::prelude::*;
 
@@ -57,6 +57,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             holders: choices.3,
             max_trace_size_bytes: values.4,
             flight_recorder_bytes: values.5,
+            triggers: Trigger::DEFAULT.to_vec(),
+            reactions: Vec::new(),
         }
     })
 }

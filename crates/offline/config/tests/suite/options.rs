@@ -1,8 +1,8 @@
 //! Every option with good and bad values.
 
 use msmemscope_config::{
-    CallStacks, CollectMode, DataFormats, DeviceSelection, LogLevel, ReportStyle, Settings, UsageError, Variant,
-    apply_python_config,
+    CallStacks, CollectMode, DataFormats, DeviceSelection, GrowthRate, LogLevel, Reaction, ReportStyle, Settings,
+    Trigger, UsageError, Variant, apply_python_config,
 };
 
 use crate::run_with;
@@ -180,6 +180,27 @@ fn flight_recorder() {
         assert_run(&[option], |settings| settings.flight_recorder_bytes = bytes);
     }
     assert_refused("--flight-recorder", &["0", "7MiB", "-1", "big"]);
+}
+
+#[test]
+fn triggers_and_reactions() {
+    use Trigger::{End, Growth, OutOfMemory, Peak};
+    let rate = GrowthRate { bytes: 10 << 20, seconds: 60 };
+    for (value, triggers) in [
+        ("oom", vec![OutOfMemory]),
+        ("end, growth>10MiB/min", vec![End, Growth(rate)]),
+        ("peak>1GiB", vec![Peak(Some(1 << 30))]),
+        ("none", vec![]),
+        ("", vec![]),
+    ] {
+        assert_run(&[&format!("--trigger={value}")], |settings| settings.triggers = triggers);
+    }
+    assert_refused("--trigger", &["rain", "growth>1GiB", "oom>1", "peak>"]);
+    let reaction = |trigger, command: &str| Reaction { trigger, command: command.to_owned() };
+    assert_run(&["--on=oom:run a, b", "--on=peak:run c"], |settings| {
+        settings.reactions = vec![reaction(OutOfMemory, "a, b"), reaction(Peak(None), "c")];
+    });
+    assert_refused("--on", &["", "oom", "oom:run", "end:run x", "oom:stop"]);
 }
 
 #[test]
