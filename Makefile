@@ -178,6 +178,7 @@ bench: build python standin
 	python3 bench/analysis.py
 	python3 bench/watch.py
 	python3 bench/kernels.py
+	python3 bench/atb.py
 	python3 bench/python.py
 	python3 bench/viewer.py
 	python3 bench/export.py

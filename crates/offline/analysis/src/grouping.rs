@@ -76,7 +76,8 @@ pub(crate) fn way(grouping: Grouping, site: &SiteText, module: &str, phase: &str
         Grouping::Line | Grouping::Owner => or_unknown(&site.line, "line not known"),
         Grouping::Module if module.is_empty() => or_unknown("", "outside of modules"),
         Grouping::Module => module.split('.').map(str::to_owned).collect(),
-        Grouping::Operator => or_unknown(&site.operator, "no operator"),
+        Grouping::Operator if site.operator_place.is_empty() => or_unknown(&site.operator, "no operator"),
+        Grouping::Operator => placed_operator(site),
         Grouping::Kernel => or_unknown(&site.kernel, "before the first kernel, or kernels were not recorded"),
         Grouping::Phase => or_unknown(phase, "phase not known"),
         Grouping::CallTree => {
@@ -97,6 +98,15 @@ pub const MADE_IN: [(AutogradPhase, &str); 3] = [
 /// The level of blocks made in a phase, if it says anything.
 pub(crate) fn made_in(phase: AutogradPhase) -> Option<&'static str> {
     MADE_IN.iter().find(|(known, _)| *known == phase).map(|(_, level)| *level)
+}
+
+/// The way through its graph to an operator, whose name comes last.
+fn placed_operator(site: &SiteText) -> Vec<String> {
+    let mut levels: Vec<String> = site.operator_place.split('/').map(str::to_owned).collect();
+    if let Some(last) = levels.last_mut().filter(|last| !last.contains(&site.operator)) {
+        *last = format!("{last} ({})", site.operator);
+    }
+    levels
 }
 
 /// Ways as a tree.

@@ -20,7 +20,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use msmemscope_config::{AnalysisSet, EventSet};
-use msmemscope_event::{AccessKind, Device, Pool, StackId, StringId};
+use msmemscope_event::{AccessKind, Device, Framework, Pool, StackId, StringId};
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use serde::Serialize;
@@ -268,8 +268,13 @@ impl RecentOperators {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadState {
+    /// Operators that are open.
     depth: u32,
+    /// Those of them that are ATB's: a whole model may be one of them, so that those inside count by themselves.
+    atb_depth: u32,
     operator: u32,
+    /// An operator inside has ended: what comes next in the one around it is later, and has a number of its own.
+    is_past: bool,
     /// Pools in which the open operator allocated or freed, one bit each.
     allocated: u8,
     freed: u8,
@@ -386,6 +391,12 @@ impl Inefficient {
     #[inline]
     fn operator_of(&mut self, thread_id: u32) -> (u32, bool) {
         match self.threads.get(thread_id) {
+            Some(thread) if thread.depth > 0 && thread.is_past => {
+                let operator = self.next_operator();
+                let thread = self.threads.entry(thread_id);
+                (thread.operator, thread.is_past) = (operator, false);
+                (operator, true)
+            }
             Some(thread) if thread.depth > 0 => (thread.operator, true),
             _ => (self.next_operator(), false),
         }
@@ -447,15 +458,8 @@ impl Inefficient {
     #[inline]
     pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, names: &dyn Names) {
         match event.kind {
-            EventKind::Operator { begins: true, .. } => {
-                let thread = self.threads.entry(event.thread_id);
-                thread.depth += 1;
-                if thread.depth == 1 {
-                    let operator = self.next_operator();
-                    *self.threads.entry(event.thread_id) = ThreadState { depth: 1, operator, allocated: 0, freed: 0 };
-                }
-            }
-            EventKind::Operator { begins: false, .. } => self.operator_ends(event.thread_id),
+            EventKind::Operator { begins: true, framework, .. } => self.operator_begins(event.thread_id, framework),
+            EventKind::Operator { begins: false, framework, .. } => self.operator_ends(event.thread_id, framework),
             EventKind::Access { kind, allocation_id, slot, operator, output_position, .. } if allocation_id != 0 => {
                 self.accesses += 1;
                 let (number, _) = self.operator_of(event.thread_id);
@@ -488,13 +492,40 @@ impl Inefficient {
         }
     }
 
-    fn operator_ends(&mut self, thread_id: u32) {
+    fn operator_begins(&mut self, thread_id: u32, framework: Framework) {
+        let is_atb = framework == Framework::Atb;
+        let is_inside = self.threads.entry(thread_id).atb_depth > 0 && is_atb;
+        if is_inside {
+            self.close_number(thread_id);
+        }
+        let thread = self.threads.entry(thread_id);
+        thread.depth += 1;
+        thread.atb_depth += u32::from(is_atb);
+        if is_inside || thread.depth == 1 {
+            let operator = self.next_operator();
+            let thread = self.threads.entry(thread_id);
+            *thread = ThreadState { operator, is_past: false, allocated: 0, freed: 0, ..*thread };
+        }
+    }
+
+    fn operator_ends(&mut self, thread_id: u32, framework: Framework) {
         let thread = self.threads.entry(thread_id);
         thread.depth = thread.depth.saturating_sub(1);
-        if thread.depth > 0 {
-            return;
+        thread.atb_depth = thread.atb_depth.saturating_sub(u32::from(framework == Framework::Atb));
+        if thread.depth == 0 {
+            thread.atb_depth = 0;
+            self.close_number(thread_id);
+        } else if thread.atb_depth > 0 && framework == Framework::Atb {
+            thread.is_past = true;
+            self.close_number(thread_id);
         }
+    }
+
+    /// What a thread has done in its operator counts from now on.
+    fn close_number(&mut self, thread_id: u32) {
+        let thread = self.threads.entry(thread_id);
         let ended = *thread;
+        (thread.allocated, thread.freed) = (0, 0);
         for index in 0..2 {
             if ended.allocated >> index & 1 == 1 {
                 self.allocations[index].add(ended.operator);

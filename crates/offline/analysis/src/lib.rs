@@ -43,6 +43,7 @@ pub mod marks;
 pub mod moment;
 pub mod names;
 pub mod notes;
+pub mod operator_places;
 pub mod out_of_memory;
 pub mod owners;
 pub mod pass;

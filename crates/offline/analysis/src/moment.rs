@@ -17,6 +17,7 @@ use crate::fluctuation::is_framework_pool;
 use crate::grouping::{Grouping, UseNode, Ways, increase, made_in, tree_of, way};
 use crate::holders::HeldBy;
 use crate::names::{Names, SiteText};
+use crate::operator_places::PlaceId;
 use crate::owners::OwnerId;
 use crate::question::{About, End, Question, Questions, View};
 use crate::roles::Role;
@@ -47,6 +48,7 @@ pub(crate) struct Place {
     python_stack: StackId,
     caller_stack: StackId,
     operator: StringId,
+    operator_place: PlaceId,
     module: StringId,
     phase: Option<AutogradPhase>,
 }
@@ -160,6 +162,7 @@ impl Place {
             python_stack: block.python_stack,
             caller_stack: block.caller_stack,
             operator: block.operator,
+            operator_place: block.operator_place,
             module: block.module,
             phase: block.phase,
         }

@@ -301,6 +301,9 @@ pub struct SiteText {
     pub line: String,
     /// The operator that ran, if one did.
     pub operator: String,
+    /// Where that is in its graph, for libraries whose operators are parts of graphs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub operator_place: String,
     /// The kernel that was launched last before, if kernels were recorded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kernel: String,
@@ -376,7 +379,8 @@ impl SiteText {
         let kernel = if block.kernel.is_some() { names.text(block.kernel) } else { String::new() };
         let is_all_there_is = !kernel.is_empty() && site.frame().is_none() && site.operator.is_empty();
         let line = if is_all_there_is { format!("after kernel {kernel}") } else { site.line };
-        Self { owner, kernel, line, ..site }
+        let operator_place = situation.operator_place(block).to_owned();
+        Self { owner, kernel, line, operator_place, ..site }
     }
 
     /// Names of a site told by stacks and operator, of no owner. The time is that of an event with these stacks.
@@ -401,7 +405,7 @@ impl SiteText {
                 None => "no line of the program in the call stack".to_owned(),
             },
         };
-        Self { line, operator, kernel: String::new(), owner: String::new(), python, native, outer_frames_missing }
+        Self { line, operator, python, native, outer_frames_missing, ..Self::default() }
     }
 
     fn user_frame(&self) -> Option<&Frame> {

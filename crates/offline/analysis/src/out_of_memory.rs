@@ -527,6 +527,7 @@ impl OutOfMemory {
 
 /// The site of an event, told like that of a block.
 fn site_of_event(event: &TimelineEvent, situation: &Situation, names: &dyn Names) -> SiteText {
+    let operator = situation.operators(event.thread_id).last();
     let block = LiveBlock {
         allocation_id: 0,
         address: 0,
@@ -539,7 +540,8 @@ fn site_of_event(event: &TimelineEvent, situation: &Situation, names: &dyn Names
         native_stack: event.native_stack,
         python_stack: event.python_stack,
         caller_stack: situation.caller_stack(event),
-        operator: situation.operators(event.thread_id).last().map_or(StringId::NONE, |open| open.name),
+        operator: operator.map_or(StringId::NONE, |open| open.name),
+        operator_place: operator.map(|open| open.place).unwrap_or_default(),
         module: situation.module_of(event.thread_id),
         phase: situation.phase(event.device),
         kernel_index: 0,

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::holders::Holders;
 use crate::names::Names;
+use crate::operator_places::{OperatorPlaces, PlaceId};
 use crate::owners::{OwnerFollower, OwnerId};
 use crate::small_map::SmallMap;
 
@@ -40,6 +41,8 @@ pub struct LiveBlock {
     pub caller_stack: StackId,
     /// Operator that was running on that thread.
     pub operator: StringId,
+    /// Where that is in a graph.
+    pub operator_place: PlaceId,
     /// Module that was being called on that thread.
     pub module: StringId,
     /// Phase of training on its device, if anybody has said.
@@ -99,6 +102,8 @@ pub struct OpenOperator {
     pub name: StringId,
     /// Whose operator.
     pub framework: Framework,
+    /// Where it is in a graph.
+    pub place: PlaceId,
 }
 
 /// What an event did to a block.
@@ -118,6 +123,7 @@ pub struct Situation {
     births: u64,
     owners: OwnerFollower,
     operators: SmallMap<u32, Vec<OpenOperator>>,
+    operator_places: OperatorPlaces,
     /// Modules being called, by thread, outermost first.
     modules: SmallMap<u32, Vec<StringId>>,
     /// The phase of training, and since when.
@@ -167,6 +173,11 @@ impl Situation {
     /// The owner in words.
     pub fn owner_text(&self, owner: OwnerId, names: &dyn Names) -> Option<String> {
         self.owners.text(owner, names)
+    }
+
+    /// Where in a graph the operator is that asked for a block; empty if it is in none.
+    pub fn operator_place(&self, block: &LiveBlock) -> &str {
+        self.operator_places.text(block.operator_place)
     }
 
     /// Operators running on a thread, outermost first.
@@ -258,10 +269,18 @@ impl Situation {
                 }
                 (None, None)
             }
-            EventKind::Operator { framework, begins, name, .. } => {
+            EventKind::Operator { framework, begins, name, place, detail } => {
                 let stack = self.operators.entry(event.thread_id);
                 if *begins {
-                    stack.push(OpenOperator { name: *name, framework: *framework });
+                    let place = match place {
+                        Some(place) => self.operator_places.of_path(&place.path),
+                        // Rows of dumps tell it among their attributes.
+                        None if *framework == Framework::Atb && detail.is_some() => {
+                            self.operator_places.of_attributes(&names.text(*detail))
+                        }
+                        None => PlaceId::default(),
+                    };
+                    stack.push(OpenOperator { name: *name, framework: *framework, place });
                 } else if let Some(position) =
                     stack.iter().rposition(|open| open.name == *name && open.framework == *framework)
                 {
@@ -330,6 +349,7 @@ impl Situation {
     fn begin_block(&mut self, event: &TimelineEvent, block: &BlockEvent, owner: OwnerId) {
         let steps = self.steps(event.device);
         self.births += 1;
+        let operator = self.operators(event.thread_id).last();
         let live = LiveBlock {
             allocation_id: block.allocation_id,
             address: block.address,
@@ -342,7 +362,8 @@ impl Situation {
             native_stack: event.native_stack,
             python_stack: event.python_stack,
             caller_stack: self.caller_stack(event),
-            operator: self.operators(event.thread_id).last().map_or(StringId::NONE, |operator| operator.name),
+            operator: operator.map_or(StringId::NONE, |operator| operator.name),
+            operator_place: operator.map_or(PlaceId::default(), |operator| operator.place),
             module: self.module_of(event.thread_id),
             phase: self.phase(event.device),
             kernel_index: self.kernels,

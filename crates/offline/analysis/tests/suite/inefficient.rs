@@ -50,6 +50,51 @@ fn early_allocation_needs_a_free_in_between() {
     assert_eq!(make(false).inefficient.unwrap().early_allocation.blocks, 0);
 }
 
+/// A model that runs as one graph is one operator of many; those inside count, however deep they are.
+#[test]
+fn operators_inside_of_a_graph_of_atb_count_by_themselves() {
+    let mut dump = Dump::new();
+    dump.atb("layer0", |dump| {
+        dump.atb("module0", |dump| {
+            dump.atb("LinearOperation", |dump| {
+                dump.malloc("ATB", 0x1000, 100).access_in("ATB", "WRITE", "LinearOperation", 0x1000);
+            });
+            dump.atb("ElewiseOperation", |dump| {
+                dump.access_in("ATB", "UNKNOWN", "ElewiseOperation", 0x1000).malloc("ATB", 0x9000, 50);
+            });
+        });
+        dump.atb("RmsNormOperation", |dump| {
+            dump.malloc("ATB", 0x2000, 50).free("ATB", 0x2000);
+        });
+        dump.atb("LinearOperation", |dump| {
+            dump.free("ATB", 0x1000).free("ATB", 0x9000);
+        });
+    });
+    let found = report(&dump);
+    assert_eq!((found.operators, found.late_deallocation.blocks, found.late_deallocation.bytes), (6, 1, 100));
+    assert_eq!(found.findings[0].kind, FindingKind::LateDeallocation);
+    assert_eq!(found.findings[0].use_line, "ElewiseOperation");
+    assert_eq!(found.findings[0].wasted_byte_operators, 200, "100 bytes over the operators 5 and 6");
+}
+
+/// What happens in a graph behind an operator of it is later than that operator.
+#[test]
+fn a_graph_goes_on_behind_its_operators() {
+    let mut dump = Dump::new();
+    dump.atb("layer0", |dump| {
+        dump.atb("LinearOperation", |dump| {
+            dump.malloc("ATB", 0x1000, 100).access_in("ATB", "WRITE", "LinearOperation", 0x1000);
+            dump.access_in("ATB", "UNKNOWN", "LinearOperation", 0x1000);
+        });
+        dump.malloc("ATB", 0x9000, 50);
+        dump.atb("RmsNormOperation", |dump| {
+            dump.free("ATB", 0x1000);
+        });
+    });
+    let found = report(&dump);
+    assert_eq!((found.operators, found.late_deallocation.blocks), (4, 1));
+}
+
 #[test]
 fn a_result_used_later_is_flagged_but_no_waste() {
     let mut dump = Dump::new();

@@ -75,3 +75,22 @@ fn kernels_name_leaks_and_what_is_alive_at_the_peak() {
     let moments = answers.moments.as_ref().expect("the peak");
     assert!(msmemscope_report::moments(moments).contains("after kernel Mul_8"));
 }
+
+/// An inefficient block is told by the kernel before it, and by its owner.
+#[test]
+fn kernels_name_inefficient_blocks() {
+    let mut dump = Dump::new();
+    dump.kernel("MatMul_8");
+    dump.malloc_with("PTA", 0, 0x1000, 1 << 20, ",owner:PTA@model@weight", "");
+    dump.begin("aten.sum").access("READ", "aten.sum", 0x1000).end("aten.sum");
+    dump.kernel("Add_8");
+    dump.malloc_with("PTA", 0, 0x80_0000, 1 << 10, ",owner:PTA@ops@aten", "");
+    dump.free("PTA", 0x1000);
+    let answers = dump.ask(&Questions::all());
+    let inefficient = answers.inefficient.as_ref().expect("inefficiency");
+    let finding = &inefficient.findings[0];
+    assert_eq!((&finding.site.kernel[..], &finding.site.line[..]), ("MatMul_8", "after kernel MatMul_8"));
+    let text = msmemscope_report::inefficient(inefficient).replace('\n', " ");
+    assert!(text.contains("after kernel MatMul_8"), "{text}");
+    assert_eq!(finding.site.owner, "PTA@model@weight");
+}

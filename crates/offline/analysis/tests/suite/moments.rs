@@ -155,6 +155,40 @@ fn at_peak(trace: Traced) -> MomentReport {
 }
 
 #[test]
+fn operators_of_graphs_are_told_by_their_place() {
+    let mut trace = Traced::new();
+    let (linear, norm) = (trace.string("LinearOperation"), trace.string("RmsNormOperation"));
+    let mut address = 0;
+    let mut inside = |trace: &mut Traced, name, path: &'static str| {
+        let (framework, device, detail) = (Framework::Atb, DEVICE, StringId::NONE);
+        let (workspace_address, workspace_bytes, path) = (0, 0, path.as_bytes());
+        trace.record(Fact::PlacedOperatorBegin { framework, device, name, workspace_address, workspace_bytes, path });
+        address += 0x10000;
+        trace.record(block(address));
+        trace.record(Fact::OperatorEnd { framework, device, name, detail });
+    };
+    inside(&mut trace, linear, "0_7/token0/layer0/module0/op0");
+    inside(&mut trace, linear, "0_7/token1/layer0/module0/op0");
+    inside(&mut trace, linear, "0_7/token1/layer1/module0/op0");
+    inside(&mut trace, norm, "0_7/1/0_layer/1_RmsNormOperation");
+    inside(&mut trace, norm, "0_7/1/5_RmsNormOperation");
+    let question = MomentQuestion { by: Grouping::Operator, ..MomentQuestion::at_peak() };
+    let report = trace.ask(&Questions { moments: question, ..Questions::default() }).moments.expect("moments");
+    let expected = [
+        (0, "layer0", 0x2000, 2),
+        (1, "module0", 0x2000, 2),
+        (2, "op0 (LinearOperation)", 0x2000, 2),
+        (0, "0_layer", 0x1000, 1),
+        (1, "1_RmsNormOperation", 0x1000, 1),
+        (0, "RmsNormOperation", 0x1000, 1),
+        (0, "layer1", 0x1000, 1),
+        (1, "module0", 0x1000, 1),
+        (2, "op0 (LinearOperation)", 0x1000, 1),
+    ];
+    assert_eq!(flat(&report.pools[0].tree, 0), named(&expected));
+}
+
+#[test]
 fn a_large_line_is_taken_apart_by_operator_and_module() {
     let mut trace = Traced::new();
     let addmm = trace.string("torch._ops.aten.addmm.default");

@@ -61,8 +61,19 @@ impl Dump {
     }
 
     pub fn access(&mut self, kind: &str, operator: &str, address: u64) -> &mut Self {
+        self.access_in("PTA", kind, operator, address)
+    }
+
+    pub fn access_in(&mut self, pool: &str, kind: &str, operator: &str, address: u64) -> &mut Self {
         let pointer = format!("{address:#018x}");
-        self.row("ACCESS", kind, operator, "0", &pointer, "\"{size:1,type:PTA}\",,")
+        self.row("ACCESS", kind, operator, "0", &pointer, &format!("\"{{size:1,type:{pool}}}\",,"))
+    }
+
+    /// An operator of ATB, with what happens inside of it.
+    pub fn atb(&mut self, operator: &str, inside: impl FnOnce(&mut Self)) -> &mut Self {
+        self.row("OP_LAUNCH", "ATB_START", operator, "0", "N/A", ",,");
+        inside(self);
+        self.row("OP_LAUNCH", "ATB_END", operator, "0", "N/A", ",,")
     }
 
     pub fn begin(&mut self, operator: &str) -> &mut Self {

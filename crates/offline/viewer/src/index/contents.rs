@@ -198,6 +198,6 @@ stored! {
     Leak { group, site, bytes, blocks }
     FragmentationSample { at, step, reserved_bytes, used_bytes, gap_bytes, largest_gap_bytes }
     FailureText { at, device, requested_bytes, verdict, sentences }
-    SiteText { line, operator, kernel, owner, python, native, outer_frames_missing }
+    SiteText { line, operator, operator_place, kernel, owner, python, native, outer_frames_missing }
     Frame { function, file, line; besides origin }
 }
