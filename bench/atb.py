@@ -2,9 +2,9 @@
 """Part of `make bench`: what recording an operation of ATB costs the thread that executes it.
 
 Writes docs/benchmarks-atb.md. Times are processor times of the thread; the best of several rounds is given. The
-operation adds two tensors and needs no workspace: nothing but the operation, its kernel and its tensors is told. To tell
-of kernels ATB collects their tensors, which costs more than all else: accesses are compared with a tool that ignores
-them.
+operation adds two tensors and needs no workspace: nothing but the operation, its kernel and its tensors is told. To
+tell of kernels ATB collects their tensors, which costs more than all else: accesses are compared with a tool that
+ignores them.
 """
 
 import argparse
