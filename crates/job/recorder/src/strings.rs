@@ -106,7 +106,7 @@ fn publish(text: &'static Text) -> &'static Text {
         }
     }
     if process::existing().is_some() {
-        thread::record_now(&Fact::DefineString { id: text.id, text: &text.bytes });
+        thread::record_definition(&Fact::DefineString { id: text.id, text: &text.bytes });
     }
     text
 }

@@ -25,6 +25,9 @@ const NO_GENERATION: u64 = u64::MAX;
 /// is read and no stack is taken for them.
 const LOST_NS: u64 = u64::MAX;
 
+/// From the moment of an event until it is written down passes less than this, unless the process is stopped.
+const LONGEST_EVENT_NS: u64 = 100_000_000;
+
 /// Stack that must be left to get another chunk.
 const NEW_CHUNK_BYTES: usize = 3 << 10;
 /// Stack that must be left to begin a recording.
@@ -203,6 +206,14 @@ pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
 #[inline(never)]
 fn record_event_with_stacks(monotonic_ns: u64, is_allocation: bool, fact: &Fact<'_>) {
     record_with_stacks(monotonic_ns, stacks::of_event(monotonic_ns, is_allocation), fact);
+}
+
+/// Writes down what a number in records stands for, at the moment of the event that needs it, which is not written yet:
+/// the first record of a thread also tells which labelled regions it is in, and they are older than that event.
+pub fn record_definition(fact: &Fact<'_>) -> bool {
+    let latest_ns = context().last_stamp_ns.get();
+    let is_of_event = clock::monotonic_ns().saturating_sub(latest_ns) < LONGEST_EVENT_NS;
+    record(if is_of_event { latest_ns } else { stamp() }, fact)
 }
 
 /// Writes down that an operator touches memory now, with the line of code that called it.
