@@ -18,7 +18,8 @@ use serde::Serialize;
 use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
 use crate::holders::{HeldBy, merged};
-use crate::names::{Names, Site, SiteText};
+use crate::installation::Origin;
+use crate::names::{Frame, Names, Site, SiteText};
 use crate::pieces::{PieceFollower, Pieces};
 use crate::question::{About, End, Question, Questions, View};
 use crate::roles::{Role, Roles};
@@ -332,12 +333,18 @@ fn held_at(looks: &[Look], situation: &Situation, names: &dyn Names) -> Vec<Held
         .unwrap_or_default()
 }
 
+/// The line of the optimizer that makes a state. What looks on as operators run lies further in, alike for all states.
+fn maker(frames: &[Frame]) -> Option<&Frame> {
+    let is_of_optimizer = |frame: &&Frame| frame.file.contains("/optim/");
+    frames.iter().find(is_of_optimizer).or_else(|| frames.iter().find(|frame| frame.origin != Origin::Own))
+}
+
 /// States that several steps of optimizers have made in the same way, more of them than there are weights.
 fn doubled(device: Device, state: &DeviceState, situation: &Situation, names: &dyn Names) -> Option<DoubledStates> {
     let mut by_way: FxHashMap<String, Vec<&Burst>> = FxHashMap::default();
     for burst in state.bursts.values() {
         let frames = names.python_frames(burst.example.python_stack);
-        let way = frames.first().map_or_else(String::new, crate::names::Frame::describe);
+        let way = maker(&frames).map_or_else(String::new, Frame::describe);
         by_way.entry(way).or_default().push(burst);
     }
     let (mut bytes, mut surplus, mut times) = (0u64, Vec::new(), 1);

@@ -145,6 +145,23 @@ fn states_of_two_optimizers_for_the_same_weights_are_too_many() {
 }
 
 #[test]
+fn two_kinds_of_states_are_fine_whoever_looks_on() {
+    let dump = steps(|dump, step| {
+        for (kind, line) in [178, 182].into_iter().enumerate().filter(|_| step == 1) {
+            let stack = format!(
+                "/lib/site-packages/torch/_ops.py(841): __call__\n\
+                 /lib/site-packages/torch/optim/adam.py({line}): _init_group\n/me/train.py(20): main\n"
+            );
+            for weight in 0..2 {
+                let address = 0x1000 * (10 * kind as u64 + weight + 1);
+                dump.malloc_with("PTA", 0, address, 1024, ",owner:PTA@model@optimizer_state", &stack);
+            }
+        }
+    });
+    assert!(said(&dump).starts_with("No leaks found"), "{}", said(&dump));
+}
+
+#[test]
 fn optimizers_of_different_weights_are_fine() {
     let dump = steps(|dump, step| {
         for line in [20, 22].into_iter().filter(|_| step == 1) {
