@@ -158,6 +158,7 @@ def scene(tmp_path_factory, programs):
         "msmemscope --quiet --events=alloc,free,launch --output=results -- python train.py",
         "cp -r results memscopeDumpResults",
         "cp -r results shared/run17",
+        "mkdir memscopeDumpResults/flight && cp -r results/msmemscope_*_ascend memscopeDumpResults/flight/1-oom",
         "mv base other results",
     ]
     statuses, said = Shell(directory, programs).run(commands)

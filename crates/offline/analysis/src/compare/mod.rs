@@ -258,8 +258,10 @@ pub fn compare(base: &Profile, other: &Profile, names: &SharedNames) -> Result<C
     }
     // What a side has none of, such as snapshots of a framework, cannot be lined up, but what both hold can be compared.
     let sides = || [base, other].into_iter();
-    let has_items = |profile: &Profile| !profile.is_empty() || profile.other_level_has_items();
-    let has_memory_only = sides().any(|profile| !has_items(profile) && profile.recorded_steps().is_empty())
+    let lacks_items = |profile: &Profile| profile.is_empty() && !profile.other_level_has_items();
+    // Of a step that was chosen, somebody expects operators if the other side has them.
+    let has_memory_only = (sides().all(lacks_items)
+        || sides().any(|profile| lacks_items(profile) && profile.recorded_steps().is_empty()))
         && sides().all(|profile| profile.step().is_none() && profile.has_memory());
     for (which, profile) in [("base", base), ("other", other)] {
         if profile.is_empty() && !has_memory_only {

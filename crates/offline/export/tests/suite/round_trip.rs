@@ -52,7 +52,9 @@ fn record(directory: &Path) {
             recorder.record(StackId::NONE, &Fact::Free { properties, address });
         }
     }
-    recorder.operate(operator, |recorder| drop(take(recorder, StackId::NONE, 1 << 20)));
+    recorder.operate(operator, |recorder| {
+        take(recorder, StackId::NONE, 1 << 20);
+    });
     recorder.record(backward, &Fact::Autograd { phase: AutogradPhase::Backward, device: DEVICE });
     take(&mut recorder, StackId::NONE, 2 << 20);
     recorder.record(StackId::NONE, &Fact::Autograd { phase: AutogradPhase::Other, device: DEVICE });
