@@ -11,7 +11,8 @@ FLEET_VENV ?= target/fleet-venv
 # How long each test took: see scripts/timed-test.
 TEST_TIMES := target/test-times
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
-TIMED_TESTS = TEST_TIMES=$(CURDIR)/$(TEST_TIMES) \
+# Properties are tried with the same inputs every time; without the seed `cargo test` looks for new ones.
+TIMED_TESTS = TEST_TIMES=$(CURDIR)/$(TEST_TIMES) PROPTEST_RNG_SEED=7 \
 	CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNNER=$(CURDIR)/scripts/timed-test
 # The package of a crate: most are called msmemscope-<name>.
 PACKAGE = $(if $(wildcard crates/dev/$(CRATE)),$(CRATE),msmemscope-$(patsubst msmemscope-%,%,$(CRATE)))

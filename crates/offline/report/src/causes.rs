@@ -174,8 +174,8 @@ fn leak(leaks: &CausedLeaks<'_>) -> Cause {
     let (cause, groups) = (leaks.cause.as_ref(), &leaks.groups[..]);
     let mut found = leak_of(CauseKind::Leak, headline::leak(cause, groups), groups, cause);
     let Some(LeakCause::KeptGraphs(graphs)) = cause else { return found };
-    let frames = groups.iter().flat_map(|group| &group.site.python);
-    found.frame = frames.filter(|frame| frame.describe() == graphs.calling_line).cloned().next();
+    let mut frames = groups.iter().flat_map(|group| &group.site.python);
+    found.frame = frames.find(|frame| frame.describe() == graphs.calling_line).cloned();
     (found.line, found.is_of_one_line) = (Some(graphs.calling_line.clone()), false);
     let besides = sum(groups, |group| group.bytes).saturating_sub(graphs.bytes);
     if besides > 0 {

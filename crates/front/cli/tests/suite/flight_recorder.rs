@@ -37,7 +37,7 @@ fn wait_until(what: &str, is_true: impl Fn() -> bool) {
 
 /// How often the block of 2 MiB is allocated that the jobs here keep, as the results tell it.
 fn kept_blocks(recording: &Recorded) -> usize {
-    recording.events("MALLOC").iter().filter(|row| format!("{row:?}").contains("2097152")).count()
+    recording.events("MALLOC").iter().filter(|row| format!("{row:?}").contains("size:2097152,")).count()
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_command_does_not_hold_up_the_job_or_its_end() {
     let output = bench.record(&["--on=peak>1MiB:run sleep 20"], "init device:0 alloc:4194304 sleep:1500 fini");
     assert_success(&output);
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
-    assert_eq!(written_out(&bench), [PathBuf::new(); 0]);
+    assert!(written_out(&bench).is_empty());
     assert!(bench.recording().is_finished());
 }
 

@@ -372,10 +372,19 @@ impl Launcher {
             let set = std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i32) -> i32>(find(c"aclrtSetDevice"));
             assert_eq!((start(std::ptr::null()), set(0)), (0, 0));
             Self {
-                launch: std::mem::transmute::<*mut c_void, _>(find(c"launch_in_way")),
-                kernel: std::mem::transmute::<*mut c_void, _>(find(c"standinKernel")),
-                create_stream: std::mem::transmute::<*mut c_void, _>(find(c"aclrtCreateStream")),
-                synchronize: std::mem::transmute::<*mut c_void, _>(find(c"aclrtSynchronizeDevice")),
+                launch: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(i32, *mut c_void, *mut c_void, *const Arguments) -> i32,
+                >(find(c"launch_in_way")),
+                kernel: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, u32) -> *mut c_void>(
+                    find(c"standinKernel"),
+                ),
+                create_stream: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void) -> i32>(find(
+                    c"aclrtCreateStream",
+                )),
+                synchronize: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i32>(find(
+                    c"aclrtSynchronizeDevice",
+                )),
             }
         }
     }
