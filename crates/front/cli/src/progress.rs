@@ -78,7 +78,7 @@ pub struct SharedBar {
 }
 
 impl SharedBar {
-    /// A bar for an activity with traces of so many bytes in all, not shown yet.
+    /// A bar for an activity with traces of this many bytes in all, not shown yet.
     pub fn new(activity: &'static str, total_bytes: u64) -> Self {
         Self { bar: Mutex::new((Bar::new(activity), 0)), total: total_bytes / BYTES_PER_STEP }
     }
