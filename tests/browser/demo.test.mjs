@@ -56,7 +56,7 @@ describe("the job of make demo", { timeout: 600_000 }, () => {
       .flatMap((place) => /leaky_training\.c:(\d+)$/.exec(place)?.[1] ?? [])
       .map((number) => lines[number - 1]);
     assert.ok(
-      shown.some((line) => line.includes("pool_allocate(")),
+      shown.some((line) => line.includes("history[step] = pool_allocate(")),
       "the line that asks for the memory",
     );
     assert.ok(clicks <= 3);

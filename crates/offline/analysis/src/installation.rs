@@ -14,6 +14,8 @@ pub enum Origin {
     /// The user's program, and whatever no installation is known for.
     #[default]
     Program,
+    /// A line of the user's program through which everything in it allocates, so that it tells nothing apart.
+    Allocator,
     /// An installed package that is no framework: a program may run entirely from there.
     Package,
     /// A framework or runtime that allocates for everybody.
@@ -22,6 +24,13 @@ pub enum Origin {
     System,
     /// This tool.
     Own,
+}
+
+impl Origin {
+    /// Whether it is a line of the user's program.
+    pub fn is_program(self) -> bool {
+        matches!(self, Origin::Program | Origin::Allocator)
+    }
 }
 
 /// Packages that allocate for everybody.

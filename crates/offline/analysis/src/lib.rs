@@ -59,6 +59,7 @@ pub mod unseen;
 pub mod verdict;
 pub mod watch;
 
+mod allocator_lines;
 mod backing;
 mod device_text;
 mod peak_window;

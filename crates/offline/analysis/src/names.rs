@@ -1,12 +1,16 @@
 //! How findings get names: texts, frames and owners of a recording.
 
+use std::cell::OnceCell;
+
 use msmemscope_event::{ProcessInfoKey, PythonFrame, StackId, StringId};
 use msmemscope_import::Recording;
 use msmemscope_symbols::{Symbols, UNKNOWN_OUTER_FRAMES, line_of_instruction};
 use msmemscope_timeline::{FactSource, TimelineEvent};
 use msmemscope_trace::Definitions;
+use rustc_hash::FxHashSet;
 use serde::Serialize;
 
+use crate::allocator_lines::{allocator_lines, stacks_of_allocations};
 use crate::installation::{Installation, Origin};
 use crate::situation::{LiveBlock, Situation};
 
@@ -54,6 +58,11 @@ pub trait Names {
     /// Frames of a native stack, innermost first. The time is that of an event with this stack.
     fn native_frames(&self, stack: StackId, timestamp_ns: u64) -> Vec<Frame>;
 
+    /// Whether a native frame of the program is one through which everything in it allocates.
+    fn is_allocator(&self, _frame: &Frame) -> bool {
+        false
+    }
+
     /// Strings of the recording, for who has to put names together.
     fn definitions(&self) -> Option<&Definitions>;
 
@@ -77,13 +86,31 @@ pub struct RecordingNames<'a> {
     recording: &'a Recording,
     symbols: Symbols<'a>,
     installation: Installation,
+    /// Made when a stack without Python is named.
+    allocator_lines: OnceCell<FxHashSet<Frame>>,
 }
 
 impl<'a> RecordingNames<'a> {
     /// Names of a recording.
     pub fn new(recording: &'a Recording) -> Self {
         let symbols = Symbols::new(recording.definitions(), recording.wall_offset_ns());
-        Self { recording, symbols, installation: Installation::of(recording.definitions()) }
+        let installation = Installation::of(recording.definitions());
+        Self { recording, symbols, installation, allocator_lines: OnceCell::new() }
+    }
+
+    fn find_allocator_lines(&self) -> FxHashSet<Frame> {
+        let of_program = |stack: StackId| -> Vec<Frame> {
+            let frames = self.native_frames(stack, self.time_of_stack(stack));
+            frames.into_iter().filter(|frame| frame.origin == Origin::Program).collect()
+        };
+        let stacks = stacks_of_allocations(self.recording);
+        allocator_lines(&stacks.into_iter().map(of_program).collect::<Vec<_>>())
+    }
+
+    /// A time at which the stack was there, on the clock of events.
+    fn time_of_stack(&self, stack: StackId) -> u64 {
+        let defined_ns = self.recording.definitions().native_stack_with_time(stack).map_or(0, |(_, defined)| defined);
+        defined_ns.wrapping_add_signed(self.recording.wall_offset_ns())
     }
 }
 
@@ -169,6 +196,10 @@ impl Names for RecordingNames<'_> {
             }));
         }
         frames
+    }
+
+    fn is_allocator(&self, frame: &Frame) -> bool {
+        frame.origin.is_program() && self.allocator_lines.get_or_init(|| self.find_allocator_lines()).contains(frame)
     }
 
     fn definitions(&self) -> Option<&Definitions> {
@@ -318,18 +349,18 @@ pub struct SiteText {
     pub outer_frames_missing: bool,
 }
 
-/// The innermost frame that is the user's own code: of the program, or else of an installed package that is
-/// no framework.
+/// The innermost frame that is the user's own code: of the program, where it says who allocates if that can be
+/// had, or else of an installed package that is no framework.
 pub fn user_frame(frames: &[Frame]) -> Option<&Frame> {
     let innermost = |origin| frames.iter().find(|frame| frame.origin == origin);
-    innermost(Origin::Program).or_else(|| innermost(Origin::Package))
+    [Origin::Program, Origin::Allocator, Origin::Package].into_iter().find_map(innermost)
 }
 
 /// The frames worth showing, innermost first: the user's own, or all but this tool's and the interpreter's if
 /// there are none.
 pub fn telling_frames(frames: &[Frame]) -> Vec<&Frame> {
     let of = |origins: &[Origin]| frames.iter().filter(|frame| origins.contains(&frame.origin)).collect::<Vec<_>>();
-    let own = of(&[Origin::Program]);
+    let own = of(&[Origin::Program, Origin::Allocator]);
     match own.is_empty() {
         true => of(&[Origin::Package, Origin::Framework]),
         false => own,
@@ -393,7 +424,14 @@ impl SiteText {
     ) -> Self {
         let outer_frames_missing = names.python_stack_is_cut(python);
         let python = if python.is_some() { names.python_frames(python) } else { Vec::new() };
-        let native = if native.is_some() { names.native_frames(native, timestamp_ns) } else { Vec::new() };
+        let mut native = if native.is_some() { names.native_frames(native, timestamp_ns) } else { Vec::new() };
+        // Lines of Python say who allocates; without them a program's own allocator would be named for everything.
+        if python.is_empty() {
+            native
+                .iter_mut()
+                .filter(|frame| names.is_allocator(frame))
+                .for_each(|frame| frame.origin = Origin::Allocator);
+        }
         let operator = if operator.is_some() { names.text(operator) } else { String::new() };
         // An operator says more than the framework's way to it: autograd calls operators from no line at all.
         let line = match user_frame(&python).or_else(|| user_frame(&native)) {

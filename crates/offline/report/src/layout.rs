@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use msmemscope_event::is_steering;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use msmemscope_analysis::installation::Origin;
 use msmemscope_analysis::names::{Frame, SiteText, telling_frames};
 
 use crate::units::counted;
@@ -128,7 +127,7 @@ fn deeper(frames: usize) -> String {
 /// Adds the frames that lead to a site under a title: the user's own, since those of frameworks say
 /// little and are many. Adds nothing, and says so, where one line has told everything.
 pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool {
-    let is_own = |frame: &&Frame| frame.origin == Origin::Program;
+    let is_own = |frame: &&Frame| frame.origin.is_program();
     let (python, mut native) = (telling_frames(&site.python), telling_frames(&site.native));
     // Who sees lines of the own program needs none of the libraries below it.
     if python.iter().any(is_own) {
@@ -180,6 +179,8 @@ pub fn push_wrapped(text: &mut String, line: &str, indent: &str) {
 
 #[cfg(test)]
 mod tests {
+    use msmemscope_analysis::installation::Origin;
+
     use super::*;
 
     #[test]
