@@ -49,6 +49,7 @@ pub(crate) struct Place {
     caller_stack: StackId,
     operator: StringId,
     operator_place: PlaceId,
+    kernel: StringId,
     module: StringId,
     phase: Option<AutogradPhase>,
 }
@@ -163,6 +164,7 @@ impl Place {
             caller_stack: block.caller_stack,
             operator: block.operator,
             operator_place: block.operator_place,
+            kernel: block.kernel,
             module: block.module,
             phase: block.phase,
         }

@@ -3,7 +3,7 @@
 use msmemscope_analysis::Questions;
 use msmemscope_analysis::grouping::{Grouping, UseNode};
 use msmemscope_analysis::moment::{Moment, MomentQuestion, MomentReport};
-use msmemscope_event::{AutogradPhase, BlockProperties, Device, Fact, Framework, Pool, StringId};
+use msmemscope_event::{AutogradPhase, BlockProperties, Device, Fact, Framework, KernelPhase, Pool, StringId};
 use msmemscope_report as text;
 
 use crate::support::{Dump, Traced};
@@ -186,6 +186,22 @@ fn operators_of_graphs_are_told_by_their_place() {
         (2, "op0 (LinearOperation)", 0x1000, 1),
     ];
     assert_eq!(flat(&report.pools[0].tree, 0), named(&expected));
+}
+
+#[test]
+fn blocks_of_one_line_are_told_apart_by_the_kernel_before_them() {
+    let mut trace = Traced::new();
+    for (number, name) in ["Add_8", "Mul_8", "Add_8"].into_iter().enumerate() {
+        let (phase, device, detail) = (KernelPhase::Launch, DEVICE, StringId::NONE);
+        let (name, task_id) = (trace.string(name), number as u32);
+        trace.record(Fact::Kernel { phase, device, name, stream_id: 1, task_id, detail });
+        trace.record_at_line(block(0x10000 * (number as u64 + 1)), "main", "/me/train.py", 17);
+    }
+    let question = MomentQuestion { by: Grouping::Kernel, ..MomentQuestion::at_peak() };
+    let report = trace.ask(&Questions { moments: question, ..Questions::default() }).moments.expect("moments");
+    assert_eq!(flat(&report.pools[0].tree, 0), named(&[(0, "Add_8", 0x2000, 2), (0, "Mul_8", 0x1000, 1)]));
+    let lines: Vec<_> = report.pools[0].lines.iter().map(|line| (line.site.line.as_str(), line.blocks)).collect();
+    assert_eq!(lines, [("/me/train.py:17 main", 3)], "by line they are one");
 }
 
 #[test]
