@@ -206,7 +206,7 @@ test-wheel: wheel standin
 
 # The front end by itself, then every view in a real browser; left out, in one line, without Node or Chromium.
 test-browser: python standin $(VENV)/ready
-	$(CARGO) build $(LOCKED) --release --package made-recordings --example viewer_input
+	$(CARGO) build $(LOCKED) --release --package made-recordings --example viewer_input --example made_fleet
 	VENV=$(VENV) TORCH_VENV=$(TORCH_VENV) scripts/test-browser
 
 test-standin: standin

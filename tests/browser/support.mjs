@@ -1,7 +1,7 @@
 // What the tests of the viewer share: recordings made on the stand-in device, the server, and a browser that
 // remembers every complaint of the page.
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
@@ -94,6 +94,24 @@ export function recordTraining(name, millions) {
   const output = join(scratch, name);
   run(join(root, "target/release/examples/viewer_input"), [output, String(millions)]);
   return output;
+}
+
+/** The finished recordings of a job of many ranks, of which one leaks, made without a device. */
+export function recordFleet(name, ranks, steps, leaking) {
+  const output = join(scratch, name);
+  run(join(root, "target/release/examples/made_fleet"), [output, ranks, steps, leaking].map(String));
+  run(program, ["finish", output]);
+  return output;
+}
+
+/** The summaries of a job alone, as they are copied together. */
+export function summariesOf(output, name) {
+  const collected = join(scratch, name);
+  for (const rank of readdirSync(output)) {
+    mkdirSync(join(collected, rank), { recursive: true });
+    copyFileSync(join(output, rank, "summary.json"), join(collected, rank, "summary.json"));
+  }
+  return collected;
 }
 
 /** The Python with torch_npu, or null where there is none. */

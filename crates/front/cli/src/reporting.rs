@@ -84,7 +84,7 @@ pub fn report_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
 
 /// Everything read and analysed, as the viewer has it.
 fn read(paths: Vec<std::path::PathBuf>, terminal: &Terminal) -> Result<std::sync::Arc<Session>, String> {
-    let session = Session::open(ViewSettings { paths, missing });
+    let session = Session::open(ViewSettings { paths, missing, trusts_summaries: false });
     let mut bar = Bar::new("Reading");
     while !session.is_complete() {
         session.wait_until_opened(LOOK_INTERVAL)?;

@@ -50,7 +50,7 @@ pub fn view_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     layout::use_whole_paths();
     let session = match shown {
         Shown::Jobs(recordings) => Session::follow(recordings, missing),
-        Shown::Files(paths) => Session::open(ViewSettings { paths, missing }),
+        Shown::Files(paths) => Session::open(ViewSettings { paths, missing, trusts_summaries: true }),
     };
     session.wait_until_opened(OPENING)?;
     if let Some(notice) = session.notice() {

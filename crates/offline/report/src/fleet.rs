@@ -60,7 +60,7 @@ fn job_text(job: &JobReport) -> String {
     let heading = format!("{}: {}", heading(job), if job.command.is_empty() { "(no command)" } else { &job.command });
     push_wrapped(&mut text, &heading, "");
     text.push('\n');
-    for sentence in sentences(job) {
+    for sentence in sentences(job, "--json names them all") {
         push_wrapped(&mut text, &sentence, "");
     }
     text.push_str(&format!("\n{}", matrix(job)));
@@ -83,7 +83,8 @@ fn job_text(job: &JobReport) -> String {
     text
 }
 
-fn heading(job: &JobReport) -> String {
+/// What a job was, in a few words.
+pub fn heading(job: &JobReport) -> String {
     let ranks = match job.world_size {
         Some(size) if u64::from(size) == job.processes => counted(job.processes, "rank"),
         Some(size) => format!("{} of {} ranks", count(job.processes), count(u64::from(size))),
@@ -93,8 +94,8 @@ fn heading(job: &JobReport) -> String {
     format!("{name}, {ranks} on {}, {}", counted(job.host_count, "host"), seconds(job.duration_ns))
 }
 
-/// What is worth knowing, what matters most first.
-pub fn sentences(job: &JobReport) -> Vec<String> {
+/// What is worth knowing, what matters most first. Of many outliers `all_of_them` says where the others are named.
+pub fn sentences(job: &JobReport, all_of_them: &str) -> Vec<String> {
     let mut said = Vec::new();
     said.extend(ran_out(job));
     for outlier in job.outliers.iter().take(MOST_OUTLIERS) {
@@ -102,7 +103,7 @@ pub fn sentences(job: &JobReport) -> Vec<String> {
     }
     if job.outliers.len() > MOST_OUTLIERS {
         let more = job.outliers.len() - MOST_OUTLIERS;
-        said.push(format!("{} more are different: --json names them all.", counted(more as u64, "rank")));
+        said.push(format!("{} more are different: {all_of_them}.", counted(more as u64, "rank")));
     }
     said.extend(job.leaks.first().map(|site| leak(site, job)));
     said.extend(imbalance("Pipeline stage", &job.stages));

@@ -46,15 +46,42 @@ pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<FleetRepo
         }
     }
     progress.start("merging");
-    let total = found.len();
     let mut fleet = Fleet::default();
+    let (total, mut done) = (found.len() as u64, 0);
+    look_at_all(&found, |path, looked_at| {
+        match looked_at {
+            Ok(summary) => fleet.add(path, *summary),
+            Err((reason, detail)) => fleet.skip(path, reason, detail),
+        }
+        done += 1;
+        progress.show(done, total);
+    });
+    Ok(fleet.finish())
+}
+
+/// What became of a summary: itself, or why it cannot be used and details.
+pub type LookedAt = Result<Box<Summary>, (SkipReason, String)>;
+
+/// Hands over every summary below some directories, in no order, and every recording that has none. What is not there
+/// or no directory holds none.
+pub fn visit(paths: &[PathBuf], take: impl FnMut(PathBuf, LookedAt)) {
+    let mut found = Vec::new();
+    for path in paths.iter().filter(|path| path.is_dir()) {
+        if let Err(error) = search(path, DEEPEST, &mut found) {
+            found.push(Found::Unreadable(path.clone(), error.to_string()));
+        }
+    }
+    look_at_all(&found, take);
+}
+
+/// Reads with all processors; only as many summaries wait to be taken as there is always work for everybody.
+fn look_at_all(found: &[Found], mut take: impl FnMut(PathBuf, LookedAt)) {
     let next = AtomicUsize::new(0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(total.max(1));
-    // Only as many wait to be counted as there is always work for everybody.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(found.len().max(1));
     let (send, receive) = sync_channel(WAITING);
     std::thread::scope(|scope| {
         for send in std::iter::repeat_n(send, workers) {
-            let (found, next) = (&found, &next);
+            let next = &next;
             scope.spawn(move || {
                 while let Some(one) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if send.send(look_at(one)).is_err() {
@@ -63,27 +90,15 @@ pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<FleetRepo
                 }
             });
         }
-        for (done, looked_at) in receive.iter().enumerate() {
-            match looked_at {
-                Ok((path, summary)) => fleet.add(path, *summary),
-                Err((path, reason, detail)) => fleet.skip(path, reason, detail),
-            }
-            progress.show(done as u64 + 1, total as u64);
-        }
+        receive.iter().for_each(|(path, looked_at)| take(path, looked_at));
     });
-    Ok(fleet.finish())
 }
 
-type Refused = (PathBuf, SkipReason, String);
-
-fn look_at(found: &Found) -> Result<(PathBuf, Box<Summary>), Refused> {
+fn look_at(found: &Found) -> (PathBuf, LookedAt) {
     match found {
-        Found::RecordingOnly(path) => Err((path.clone(), SkipReason::NoSummary, String::new())),
-        Found::Unreadable(path, error) => Err((path.clone(), SkipReason::Damaged, error.clone())),
-        Found::Summary(path) => match read(path) {
-            Ok(summary) => Ok((path.clone(), Box::new(summary))),
-            Err((reason, detail)) => Err((path.clone(), reason, detail)),
-        },
+        Found::RecordingOnly(path) => (path.clone(), Err((SkipReason::NoSummary, String::new()))),
+        Found::Unreadable(path, error) => (path.clone(), Err((SkipReason::Damaged, error.clone()))),
+        Found::Summary(path) => (path.clone(), read(path).map(Box::new)),
     }
 }
 

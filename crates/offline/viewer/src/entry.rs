@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use msmemscope_analysis::fleet::job::Member;
+use msmemscope_analysis::fleet::summary::{Summary, Told};
 use msmemscope_analysis::situation::Situation;
 use msmemscope_analysis::{Questions, RecordingNames, analyze};
 use msmemscope_event::ProcessInfoKey;
 use msmemscope_import::{Recording, open_several};
 use msmemscope_timeline::{FactSource, FactStream, TimelineSettings, detect_step_source};
-use msmemscope_trace::Fingerprint;
+use msmemscope_trace::{Completeness, Fingerprint};
 use serde_json::Value;
 
 use crate::MissingText;
@@ -21,6 +23,7 @@ use crate::model::builder::Builder;
 use crate::model::changes::{Changes, Dimension, Stacking};
 use crate::model::coarse::Coarse;
 use crate::model::filter::{BlockFilter, Filter};
+use crate::summarised::Summarised;
 
 /// Filtered views that are kept; those of whole pools are kept always.
 const KEPT_VIEWS: usize = 6;
@@ -80,15 +83,28 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Of several recordings together.
-    pub(crate) fn of<'e>(entries: impl ExactSizeIterator<Item = &'e Entry>) -> Self {
-        let count = entries.len();
+    pub(crate) fn of<'e>(entries: impl Iterator<Item = &'e Entry>) -> Self {
         let mut together = Self { is_complete: true, fraction: 0.0 };
-        for progress in entries.map(Entry::progress) {
+        let mut count = 0;
+        for progress in entries.filter(|entry| !entry.rests()).map(Entry::progress) {
             together.is_complete &= progress.is_complete;
-            together.fraction += progress.fraction / count as f64;
+            together.fraction += progress.fraction;
+            count += 1;
         }
+        together.fraction = if count == 0 { 1.0 } else { together.fraction / f64::from(count) };
         together
     }
+}
+
+/// Why a recording is not being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nobody has asked about it yet; its summary says enough.
+    Waiting,
+    /// Only its summary is here.
+    SummaryOnly,
+    /// It cannot be read.
+    Failed,
 }
 
 /// One recording, read or being read.
@@ -101,7 +117,15 @@ pub(crate) struct Entry {
     /// Where everything comes from, until it is read; none if whoever made the entry has it.
     source: Mutex<Option<Source>>,
     /// The file of the recording, and what it was like before it was read.
-    trace: Option<(PathBuf, Fingerprint)>,
+    trace: OnceLock<(PathBuf, Fingerprint)>,
+    /// What its summary says.
+    pub(crate) summarised: Option<Summarised>,
+    /// The file of a recording that is opened only when somebody asks about it.
+    unopened: Option<PathBuf>,
+    /// Whether nobody has asked yet.
+    waits: AtomicBool,
+    /// Why it cannot be read.
+    failure: OnceLock<String>,
     /// The rough curve so far, and the time of the latest event in it.
     pub(crate) coarse: Mutex<(Coarse, u64)>,
     parts_read: AtomicU32,
@@ -112,6 +136,8 @@ pub(crate) struct Entry {
     pub(crate) described: OnceLock<Value>,
     /// Whether the recording itself was read, for want of an index.
     was_read: AtomicBool,
+    /// What it is compared with others by.
+    member: OnceLock<Arc<Member>>,
 }
 
 impl Entry {
@@ -123,7 +149,12 @@ impl Entry {
             identity,
             job: None,
             source: Mutex::new(source),
-            trace,
+            trace: trace.map_or_else(OnceLock::new, OnceLock::from),
+            summarised: None,
+            unopened: None,
+            waits: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            member: OnceLock::new(),
             parts_read: AtomicU32::new(0),
             model: OnceLock::new(),
             findings: OnceLock::new(),
@@ -131,6 +162,78 @@ impl Entry {
             described: OnceLock::new(),
             was_read: AtomicBool::new(false),
         }
+    }
+
+    /// Of a summary, and of the recording beside it if there is one.
+    pub(crate) fn summarised(summarised: Summarised, unopened: Option<PathBuf>) -> Self {
+        let mut entry = Self::new(None, summarised.identity.clone(), None);
+        entry.waits = AtomicBool::new(unopened.is_some());
+        entry.unopened = unopened;
+        entry.summarised = Some(summarised);
+        entry
+    }
+
+    /// Why it is not being read; none if it is, or was.
+    pub(crate) fn rest(&self) -> Option<Rest> {
+        let is_summary_only = self.summarised.is_some() && self.unopened.is_none();
+        match (self.failure.get(), self.waits.load(Ordering::Acquire)) {
+            (Some(_), _) => Some(Rest::Failed),
+            (None, true) => Some(Rest::Waiting),
+            (None, false) => is_summary_only.then_some(Rest::SummaryOnly),
+        }
+    }
+
+    pub(crate) fn rests(&self) -> bool {
+        self.rest().is_some()
+    }
+
+    /// Why it cannot be read.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Whether it is to be opened now; true once, for the first who asks.
+    pub(crate) fn stops_waiting(&self) -> bool {
+        self.waits.swap(false, Ordering::AcqRel)
+    }
+
+    /// Opens the recording that nobody had asked about before.
+    pub(crate) fn open_late(&self) -> Option<Source> {
+        let path = self.unopened.as_ref()?;
+        let fingerprint = Fingerprint::of(path).ok();
+        if let Some(fingerprint) = fingerprint {
+            drop(self.trace.set((path.clone(), fingerprint)));
+        }
+        let index = fingerprint.and_then(|fingerprint| Index::open(path, &fingerprint));
+        let opened = match index {
+            Some(index) => Ok(Source::Index(Arc::new(index))),
+            None => match open_several(&[path]).map(|mut imported| imported.recordings.pop()) {
+                Ok(Some(recording)) => Ok(Source::Recording(Arc::new(recording))),
+                Ok(None) => Err("there is no recording in this file".to_owned()),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        match opened {
+            Ok(source) => {
+                *locked(&self.source) = Some(source.clone());
+                Some(source)
+            }
+            Err(reason) => {
+                drop(self.failure.set(reason));
+                None
+            }
+        }
+    }
+
+    /// What all ranks are compared by, as its summary says it or as it was read; none while it is read.
+    pub(crate) fn member(&self, number: usize) -> Option<Arc<Member>> {
+        if let Some(summarised) = &self.summarised {
+            return Some(summarised.member.clone());
+        }
+        let summary = &self.findings()?.summary;
+        // Dumps of several processes have one path.
+        let path = || PathBuf::from(format!("{}#{number}", self.identity.path));
+        Some(self.member.get_or_init(|| Arc::new(Member::of(path(), summary.clone()))).clone())
     }
 
     /// The model, once everything is read.
@@ -161,9 +264,12 @@ impl Entry {
 
     /// How far things are, in one word.
     pub(crate) fn state(&self) -> &'static str {
-        match (self.model.get().is_some(), self.findings.get().is_some()) {
-            (true, true) => "ready",
-            (true, false) => "analysing",
+        match (self.rest(), self.model.get().is_some(), self.findings.get().is_some()) {
+            (Some(Rest::Waiting), ..) => "waiting",
+            (Some(Rest::SummaryOnly), ..) => "summary",
+            (Some(Rest::Failed), ..) => "failed",
+            (None, true, true) => "ready",
+            (None, true, false) => "analysing",
             _ => "reading",
         }
     }
@@ -199,7 +305,7 @@ impl Entry {
             locked(&self.source).take();
             return;
         }
-        let Some((path, _)) = &self.trace else { return };
+        let Some((path, _)) = self.trace.get() else { return };
         index::remove(path);
         let Some(recording) = open_several(&[path]).ok().and_then(|mut opened| opened.recordings.pop()) else { return };
         let recording = Arc::new(recording);
@@ -218,13 +324,14 @@ impl Entry {
 
     /// Keeps what was learned beside the recording.
     pub(crate) fn write_index(&self, ends: &AtomicBool) {
-        if !self.was_read.load(Ordering::Relaxed) {
-            return;
-        }
-        let (Some((path, fingerprint)), Some(model), Some(findings)) = (&self.trace, self.model(), self.findings())
+        let (Some((path, fingerprint)), Some(model), Some(findings)) =
+            (self.trace.get(), self.model(), self.findings())
         else {
             return;
         };
+        if !self.was_read.swap(false, Ordering::Relaxed) {
+            return;
+        }
         index::write(path, fingerprint, &Learned { identity: &self.identity, model, findings }, ends);
     }
 
@@ -254,11 +361,21 @@ impl Entry {
     /// Asks the analyses.
     pub(crate) fn analyse(&self, recording: &Recording, missing: MissingText) {
         let answers = analyze(recording, &Questions::all(), &mut |_, _| {});
-        let missing = match recording {
-            Recording::Trace { trace, .. } => missing(trace.completeness(), &answers.summary),
-            Recording::Process(_) => Vec::new(),
+        let (missing, completeness) = match recording {
+            Recording::Trace { trace, .. } => (missing(trace.completeness(), &answers.summary), trace.completeness()),
+            Recording::Process(_) => (Vec::new(), &Completeness { closed: true, ..Completeness::default() }),
         };
-        drop(self.findings.set(Findings::of(&answers, missing)));
+        // A job that goes on has not been killed.
+        let is_running = self.job.as_ref().is_some_and(|job| !job.is_last);
+        let completeness = &Completeness { closed: completeness.closed || is_running, ..completeness.clone() };
+        let summary = Summary::of(Told {
+            answers: &answers,
+            definitions: recording.definitions(),
+            completeness,
+            losses: Vec::new(),
+            is_running: false,
+        });
+        drop(self.findings.set(Findings::of(&answers, missing, summary)));
         self.forget_source();
     }
 

@@ -1,6 +1,7 @@
 //! What the analyses say about a recording, one entry per cause, the worst first. Sentences and advice are those of the
 //! reports that people read on terminals.
 
+use msmemscope_analysis::fleet::summary::Summary;
 use msmemscope_analysis::inefficient::{Finding as InefficientFinding, InefficiencyKinds};
 use msmemscope_analysis::leaks::LeakGroup;
 use msmemscope_analysis::moment::{LineUse, PoolMoment};
@@ -143,7 +144,6 @@ pub(crate) struct Findings {
     pub(crate) leaks: Vec<Leak>,
     pub(crate) leaked: FxHashSet<u64>,
     pub(crate) leaked_bytes: u64,
-    pub(crate) out_of_memory: u64,
     pub(crate) failures: Vec<FailureText>,
     pub(crate) fragmentation: Vec<((Device, Pool), Vec<FragmentationSample>)>,
     pub(crate) growth: Vec<((Device, Pool), f64)>,
@@ -154,11 +154,13 @@ pub(crate) struct Findings {
     pub(crate) watch_changes: Vec<(u64, String)>,
     /// What holds most at the peaks of pools, by line of code: the answers to the question `lines`.
     pub(crate) lines_at_peaks: Vec<((Device, Pool), Value)>,
+    /// What the process is compared with others by.
+    pub(crate) summary: Summary,
 }
 
 impl Findings {
-    pub(crate) fn of(answers: &Answers, missing: Vec<String>) -> Self {
-        let mut findings = Self { headline: headline(answers), missing, ..Self::default() };
+    pub(crate) fn of(answers: &Answers, missing: Vec<String>, summary: Summary) -> Self {
+        let mut findings = Self { headline: headline(answers), missing, summary, ..Self::default() };
         findings.list = causes(answers).into_iter().map(of_cause).collect();
         findings.take_failures(answers);
         findings.take_leaks(answers);
@@ -178,7 +180,6 @@ impl Findings {
 
     fn take_failures(&mut self, answers: &Answers) {
         let Some(report) = &answers.out_of_memory else { return };
-        self.out_of_memory = report.failures + report.limit_failures;
         let text = |failure: &Failure| FailureText {
             at: failure.timestamp_ns,
             device: failure.device,

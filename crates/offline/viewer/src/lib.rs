@@ -4,7 +4,8 @@
 //!
 //! * `server`: requests and answers over HTTP, and who may ask.
 //! * `model`: a recording as columns, with level of detail.
-//! * `session`: what is open; `entry`: one recording, and how far it has been read; `live`: recordings of running jobs.
+//! * `session`: what is open; `entry`: one recording, and how far it has been read; `live`: recordings of running jobs;
+//!   `summarised`: recordings of which a summary says enough until somebody asks about them.
 //! * `findings`: what the analyses say, one sentence each.
 //! * `index`: model and findings in a file beside the recording, so that it opens at once the next time.
 //! * `answers`: one module per question of the page; `API.md` describes them.
@@ -20,6 +21,7 @@ mod model;
 mod report;
 mod server;
 mod session;
+mod summarised;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +45,8 @@ pub struct ViewSettings {
     pub paths: Vec<PathBuf>,
     /// What recordings lack, in words.
     pub missing: MissingText,
+    /// Whether recordings of many ranks wait until somebody asks about them, and summaries may stand alone.
+    pub trusts_summaries: bool,
 }
 
 /// Serves a session until the server is stopped.

@@ -1,20 +1,26 @@
-//! What is open: recordings are read in the background, so that something can be shown at once.
+//! What is open: recordings are read in the background, so that something can be shown at once. Those of many ranks
+//! wait until somebody asks about them.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use msmemscope_import::{Recording, find_files, open_several};
+use msmemscope_import::{ImportError, Recording, find_files, open_several};
 use msmemscope_results::recordings::RecordingDirectory;
-use msmemscope_trace::Fingerprint;
+use msmemscope_trace::{Fingerprint, TRACE_FILE_NAME};
+use rustc_hash::FxHashSet;
 
 use crate::entry::{Entry, Identity, Progress, Source, identify, locked, name_and_path};
 use crate::index::Index;
+use crate::summarised::Summaries;
 use crate::{MissingText, ViewSettings, live};
 
 /// Passes over recordings that run at the same time.
 const WORKERS: usize = 2;
+/// More recordings than this with a summary are read only when somebody asks about them.
+const MOST_READ_AT_ONCE: usize = 8;
 /// Numbers up to this are exact in a browser.
 const LARGEST_EXACT: u64 = 1 << 53;
 
@@ -62,9 +68,21 @@ impl Opened {
 /// What is known of the paths: nothing before they are opened, else what they hold or why they cannot be opened.
 type Opening = Option<Result<Arc<Opened>, String>>;
 
+/// Something to be done for a recording.
+enum Task {
+    Open(Arc<Entry>),
+    Load(Arc<Entry>, Arc<Index>),
+    Read(Arc<Entry>, Arc<Recording>),
+    Analyse(Arc<Entry>, Arc<Recording>),
+    /// To keep what was learned beside the recording.
+    Write(Arc<Entry>),
+}
+
 /// What is shown, from the opening of its paths on.
 pub struct Session {
     missing: MissingText,
+    tasks: Mutex<VecDeque<Task>>,
+    is_task: Condvar,
     opening: Mutex<Opening>,
     is_opened: Condvar,
     /// Whether the program ends: nothing is read any more, and no index written.
@@ -78,7 +96,7 @@ impl Session {
     pub fn open(settings: ViewSettings) -> Arc<Self> {
         let session = Self::new(settings.missing);
         let own = session.clone();
-        std::thread::spawn(move || own.work(&settings.paths));
+        std::thread::spawn(move || own.work(&settings));
         session
     }
 
@@ -93,6 +111,8 @@ impl Session {
     fn new(missing: MissingText) -> Arc<Self> {
         Arc::new(Self {
             missing,
+            tasks: Mutex::default(),
+            is_task: Condvar::new(),
             opening: Mutex::default(),
             is_opened: Condvar::new(),
             ends: AtomicBool::new(false),
@@ -128,6 +148,8 @@ impl Session {
     /// To be called when the program ends: an index that is being written is given up.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
+        drop(locked(&self.tasks));
+        self.is_task.notify_all();
         drop(locked(&self.writes));
     }
 
@@ -152,51 +174,145 @@ impl Session {
         self.is_opened.notify_all();
     }
 
-    fn work(&self, paths: &[PathBuf]) {
-        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        self.set_opened(open(&paths));
+    /// Somebody asks about a recording: it is opened if it was waiting for that.
+    pub(crate) fn want(&self, entry: &Arc<Entry>) {
+        if entry.stops_waiting() {
+            self.add_tasks([Task::Open(entry.clone())]);
+        }
+    }
+
+    /// What is to be done before anything else.
+    fn add_tasks<const N: usize>(&self, tasks: [Task; N]) {
+        let mut waiting = locked(&self.tasks);
+        tasks.into_iter().rev().for_each(|task| waiting.push_front(task));
+        self.is_task.notify_all();
+    }
+
+    fn work(&self, settings: &ViewSettings) {
+        self.set_opened(open(settings));
         let Some(opened) = self.opened() else { return };
-        let next = AtomicUsize::new(0);
-        let sources: Vec<(&Entry, Option<Source>)> =
-            opened.entries.iter().map(|entry| (&**entry, entry.source())).collect();
+        let tasks = opened.entries.iter().flat_map(|entry| entry.source().map(|source| tasks_of(entry, source)));
+        locked(&self.tasks).extend(tasks.flatten());
+        let may_be_asked = opened.entries.iter().any(|entry| entry.rests());
+        drop(opened);
         std::thread::scope(|scope| {
             for _ in 0..WORKERS {
                 scope.spawn(|| {
-                    loop {
-                        // Two tasks per recording, one per index.
-                        let task = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((entry, source)) = sources.get(task / 2) else { return };
-                        match (source, task % 2) {
-                            (Some(Source::Index(index)), 0) => entry.load(index, self.missing),
-                            (Some(Source::Recording(recording)), 0) => entry.read(recording),
-                            (Some(Source::Recording(recording)), _) => entry.analyse(recording, self.missing),
-                            _ => {}
-                        }
+                    while let Some(task) = self.next_task(may_be_asked) {
+                        self.run(task);
                     }
                 });
             }
         });
-        drop(sources);
-        self.write_indexes(&opened);
+    }
+
+    /// None if there is nothing to do any more.
+    fn next_task(&self, may_be_asked: bool) -> Option<Task> {
+        let mut tasks = locked(&self.tasks);
+        loop {
+            if self.ends() {
+                return None;
+            }
+            match tasks.pop_front() {
+                None if may_be_asked => tasks = self.is_task.wait(tasks).unwrap_or_else(PoisonError::into_inner),
+                task => return task,
+            }
+        }
+    }
+
+    fn run(&self, task: Task) {
+        let entry = match task {
+            Task::Open(entry) => {
+                if let Some(source) = entry.open_late() {
+                    let mut waiting = locked(&self.tasks);
+                    tasks_of(&entry, source).into_iter().rev().for_each(|task| waiting.push_front(task));
+                    self.is_task.notify_all();
+                }
+                return;
+            }
+            Task::Write(entry) => {
+                let _guard = locked(&self.writes);
+                if !self.ends() {
+                    entry.write_index(&self.ends);
+                }
+                return;
+            }
+            Task::Load(entry, index) => {
+                entry.load(&index, self.missing);
+                entry
+            }
+            Task::Read(entry, recording) => {
+                entry.read(&recording);
+                entry
+            }
+            Task::Analyse(entry, recording) => {
+                entry.analyse(&recording, self.missing);
+                entry
+            }
+        };
+        // Behind everything that somebody waits for.
+        if entry.is_complete() {
+            locked(&self.tasks).push_back(Task::Write(entry));
+            self.is_task.notify_all();
+        }
     }
 
     /// Keeps what was learned beside the recordings.
     pub(crate) fn write_indexes(&self, opened: &Opened) {
-        for entry in &opened.entries {
-            let _guard = locked(&self.writes);
-            if !self.ends() {
-                entry.write_index(&self.ends);
-            }
+        opened.entries.iter().for_each(|entry| self.run(Task::Write(entry.clone())));
+    }
+}
+
+/// What there is to do for a recording that is open: two passes over it, or its index.
+fn tasks_of(entry: &Arc<Entry>, source: Source) -> Vec<Task> {
+    match source {
+        Source::Index(index) => vec![Task::Load(entry.clone(), index)],
+        Source::Recording(recording) => {
+            vec![Task::Read(entry.clone(), recording.clone()), Task::Analyse(entry.clone(), recording)]
         }
     }
 }
 
-fn open(paths: &[&Path]) -> Result<Opened, String> {
-    let files = find_files(paths).map_err(|error| error.to_string())?;
+/// The files that paths stand for. A directory may hold nothing but summaries.
+fn files_of(paths: &[PathBuf], summaries: &Summaries) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for path in paths {
+        match find_files(&[path]) {
+            Ok(found) => files.extend(found),
+            Err(ImportError::EmptyDirectory { .. }) if summaries.has_any_below(path) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(files)
+}
+
+fn open(settings: &ViewSettings) -> Result<Opened, String> {
+    let mut summaries = match settings.trusts_summaries {
+        true => Summaries::below(&settings.paths),
+        false => Summaries::default(),
+    };
+    let files = files_of(&settings.paths, &summaries)?;
+    let is_trace = |file: &Path| file.file_name().is_some_and(|name| name == TRACE_FILE_NAME);
+    // The process of each file, if there is a summary of it.
+    let process = |file: &PathBuf| {
+        let directory = file.ancestors().skip(1).find(|directory| summaries.usable.contains_key(*directory));
+        directory.map(Path::to_owned)
+    };
+    let processes: Vec<Option<PathBuf>> = files.iter().map(process).collect();
+    let of_traces = files.iter().zip(&processes).filter(|(file, process)| is_trace(file) && process.is_some());
+    let waits = of_traces.count() > MOST_READ_AT_ONCE;
+    let with_files: FxHashSet<&Path> = files.iter().flat_map(|file| file.ancestors().skip(1)).collect();
+    let lost = summaries.notice(|directory| with_files.contains(directory));
     let mut entries = Vec::new();
     let mut fingerprints: Vec<(PathBuf, Fingerprint)> = Vec::new();
     let mut not_indexed = Vec::new();
-    for file in files {
+    for (file, process) in files.into_iter().zip(processes) {
+        // Files of a process say more than its summary, which is enough as long as nobody asks for more.
+        let summarised = process.and_then(|process| summaries.usable.remove(&process));
+        if let Some(summarised) = summarised.filter(|_| waits && is_trace(&file)) {
+            entries.push(Entry::summarised(summarised, Some(file)));
+            continue;
+        }
         // Whatever is no trace has none.
         let fingerprint = Fingerprint::of(&file).ok();
         let index = fingerprint.and_then(|fingerprint| Index::open(&file, &fingerprint));
@@ -211,7 +327,8 @@ fn open(paths: &[&Path]) -> Result<Opened, String> {
     }
     let not_indexed: Vec<&Path> = not_indexed.iter().map(PathBuf::as_path).collect();
     let imported = open_several(&not_indexed).map_err(|error| error.to_string())?;
-    let notice = imported.report.notice();
+    let notices: Vec<String> = imported.report.notice().into_iter().chain(lost).collect();
+    let notice = (!notices.is_empty()).then(|| notices.join(" "));
     for recording in imported.recordings {
         let identity = identify(&recording);
         let trace = match &recording {
@@ -219,6 +336,10 @@ fn open(paths: &[&Path]) -> Result<Opened, String> {
             Recording::Process(_) => None,
         };
         entries.push(Entry::new(Some(Source::Recording(Arc::new(recording))), identity, trace));
+    }
+    entries.extend(summaries.usable.into_values().map(|alone| Entry::summarised(alone, None)));
+    if entries.is_empty() {
+        return Err(notice.unwrap_or_else(|| "there is nothing to show".to_owned()));
     }
     Ok(Opened::new(entries, notice))
 }

@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use msmemscope_event::Pool;
 use rustc_hash::FxHashMap;
@@ -29,11 +30,12 @@ pub struct Member {
     pub(crate) host: String,
     pub(crate) process_id: u32,
     pub(crate) start_ns: u64,
+    pub(crate) job: Option<String>,
+    pub(crate) world_size: Option<u32>,
+    pub(crate) state: RecordingState,
     end_ns: u64,
-    world_size: Option<u32>,
     division: Division,
     command: String,
-    state: RecordingState,
     steps: u64,
     lost_events: u64,
     devices: Vec<DeviceUse>,
@@ -60,11 +62,12 @@ impl Member {
             host: identity.host,
             process_id: identity.process_id,
             start_ns: identity.start_ns,
-            end_ns: identity.end_ns,
+            job: identity.job,
             world_size: identity.world_size,
+            state,
+            end_ns: identity.end_ns,
             division: identity.division,
             command: identity.command,
-            state,
             steps,
             lost_events,
             devices: main_pools(pools),
@@ -72,6 +75,11 @@ impl Member {
             at_peak: call_sites_at_peak,
             ran_out: out_of_memory,
         }
+    }
+
+    /// Where its summary is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -104,6 +112,8 @@ fn main_pools(pools: Vec<PoolNumbers>) -> Vec<DeviceUse> {
 /// One rank on one device.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankRow {
+    /// Its summary.
+    pub path: PathBuf,
     /// Rank, if the process has one.
     pub rank: Option<u32>,
     /// Process.
@@ -126,6 +136,8 @@ pub struct RankRow {
     pub driver_bytes: u64,
     /// Growth per step, if there were steps.
     pub growth_bytes_per_step: Option<f64>,
+    /// Bytes that leak on this device, at the call sites that the summary names.
+    pub leaked_bytes: u64,
     /// Blocks allocated.
     pub allocations: u64,
     /// Steps.
@@ -290,7 +302,7 @@ pub struct JobReport {
 
 impl JobReport {
     /// Of its processes, in the order of their ranks.
-    pub(crate) fn of(id: Option<String>, members: Vec<Member>) -> Self {
+    pub(crate) fn of(id: Option<String>, members: Vec<Arc<Member>>) -> Self {
         let first = members.first();
         let world_size = members.iter().find_map(|member| member.world_size);
         let start_ns = members.iter().map(|member| member.start_ns).filter(|ns| *ns > 0).min().unwrap_or(0);
@@ -301,7 +313,7 @@ impl JobReport {
         for host in &hosts {
             most_bytes.iter_mut().zip(&host.most_bytes).for_each(|(sum, bytes)| *sum = sum.saturating_add(*bytes));
         }
-        let mut out_of_memory: Vec<RankOutOfMemory> = members.iter().filter_map(failed).collect();
+        let mut out_of_memory: Vec<RankOutOfMemory> = members.iter().filter_map(|member| failed(member)).collect();
         out_of_memory.sort_by_key(|failed| failed.failure.first_ns);
         let leaks = sites(&members, |member| &member.leaks);
         let call_sites_at_peak = sites(&members, |member| &member.at_peak);
@@ -332,11 +344,14 @@ fn rows(member: &Member, world_size: Option<u32>) -> Vec<RankRow> {
     let row = |device: Option<&DeviceUse>| {
         let numbers = device.map(|device| &device.numbers);
         let number = |of: fn(&PoolNumbers) -> u64| numbers.map_or(0, of);
+        let device_name = numbers.map_or("", |numbers| &numbers.device);
+        let leaks = member.leaks.iter().filter(|leak| leak.kind != "possible_leak" && leak.device == device_name);
         RankRow {
+            path: member.path.clone(),
             rank: member.rank,
             process_id: member.process_id,
             host: member.host.clone(),
-            device: numbers.map_or(String::new(), |numbers| numbers.device.clone()),
+            device: device_name.to_owned(),
             pool: numbers.map_or(String::new(), |numbers| numbers.pool.clone()),
             peak_bytes: number(|numbers| numbers.peak_bytes),
             peak_step: number(|numbers| numbers.peak_step),
@@ -344,6 +359,7 @@ fn rows(member: &Member, world_size: Option<u32>) -> Vec<RankRow> {
             unused_bytes: number(|numbers| numbers.reserved_bytes.saturating_sub(numbers.peak_bytes)),
             driver_bytes: device.map_or(0, |device| device.driver_bytes),
             growth_bytes_per_step: numbers.and_then(|numbers| numbers.growth_bytes_per_step),
+            leaked_bytes: leaks.map(|leak| leak.bytes).fold(0, u64::saturating_add),
             allocations: number(|numbers| numbers.allocations),
             steps: member.steps,
             ran_out: member.ran_out.is_some(),
@@ -365,7 +381,7 @@ fn failed(member: &Member) -> Option<RankOutOfMemory> {
     Some(RankOutOfMemory { rank: member.rank, process_id: member.process_id, host: member.host.clone(), failure })
 }
 
-fn missing_ranks(members: &[Member], world_size: Option<u32>) -> Vec<u32> {
+fn missing_ranks(members: &[Arc<Member>], world_size: Option<u32>) -> Vec<u32> {
     let mut there: Vec<u32> = members.iter().filter_map(|member| member.rank).collect();
     there.sort_unstable();
     match world_size.filter(|size| *size <= LARGEST_WORLD && !there.is_empty()) {
@@ -374,7 +390,7 @@ fn missing_ranks(members: &[Member], world_size: Option<u32>) -> Vec<u32> {
     }
 }
 
-fn find_outliers(matrix: &[RankRow], members: &[Member]) -> Vec<Outlier> {
+fn find_outliers(matrix: &[RankRow], members: &[Arc<Member>]) -> Vec<Outlier> {
     // Ranks are compared with those of their stage; processes without device memory say nothing.
     let mut by_stage: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
     for (index, row) in matrix.iter().enumerate() {
@@ -417,10 +433,10 @@ struct Medians<'a> {
 }
 
 impl<'a> Medians<'a> {
-    fn of(members: &'a [Member]) -> Self {
+    fn of(members: &'a [Arc<Member>]) -> Self {
         let medians = |list: fn(&Member) -> &Vec<SiteNumbers>| {
             let mut by_line: FxHashMap<(&'a str, &'a str), Vec<f64>> = FxHashMap::default();
-            for site in members.iter().flat_map(list) {
+            for site in members.iter().flat_map(|member| list(member)) {
                 by_line.entry((&site.pool, &site.line)).or_default().push(site.bytes as f64);
             }
             let with_nothing = |(site, mut bytes): (_, Vec<f64>)| {
@@ -434,10 +450,10 @@ impl<'a> Medians<'a> {
 }
 
 /// The call site on which a rank that has more than others differs most from them.
-fn cause(row: &RankRow, differences: &[Difference], members: &[Member], medians: &Medians<'_>) -> Option<Cause> {
+fn cause(row: &RankRow, differences: &[Difference], members: &[Arc<Member>], medians: &Medians<'_>) -> Option<Cause> {
     let has_more = differences.iter().any(|difference| difference.value > difference.median);
     let is_meant =
-        |member: &&Member| (member.rank, member.process_id, &member.host) == (row.rank, row.process_id, &row.host);
+        |member: &&Arc<Member>| (member.rank, member.process_id, &member.host) == (row.rank, row.process_id, &row.host);
     let member = members.iter().find(is_meant).filter(|_| has_more)?;
     let lists = [(&member.leaks, &medians.leaks, true), (&member.at_peak, &medians.at_peak, false)];
     lists.into_iter().find_map(|(sites, medians, is_leak)| {
@@ -451,7 +467,7 @@ fn cause(row: &RankRow, differences: &[Difference], members: &[Member], medians:
     })
 }
 
-fn sites(members: &[Member], list: impl Fn(&Member) -> &Vec<SiteNumbers>) -> Vec<FleetSite> {
+fn sites(members: &[Arc<Member>], list: impl Fn(&Member) -> &Vec<SiteNumbers>) -> Vec<FleetSite> {
     let mut by_line: FxHashMap<(&str, &str), FleetSite> = FxHashMap::default();
     for member in members {
         // Several devices of a process, or several stacks of a line, are one for its rank.
@@ -521,7 +537,7 @@ fn groups(matrix: &[RankRow], number: impl Fn(&RankRow) -> Option<u32>) -> Vec<G
 }
 
 /// The curves of all hosts, on the clock of the job.
-fn host_curves(members: &[Member], start_ns: u64, end_ns: u64) -> Vec<HostCurve> {
+fn host_curves(members: &[Arc<Member>], start_ns: u64, end_ns: u64) -> Vec<HostCurve> {
     let duration_ns = end_ns.saturating_sub(start_ns).max(1);
     let mut hosts: BTreeMap<&str, HostCurve> = BTreeMap::new();
     for member in members {
@@ -580,7 +596,7 @@ mod tests {
 
     #[test]
     fn the_rank_that_differs_is_found_with_its_line() {
-        let members = (0..8).map(|rank| member(rank, if rank == 5 { 3000 } else { 1000 })).collect();
+        let members = (0..8).map(|rank| member(rank, if rank == 5 { 3000 } else { 1000 })).map(Arc::new).collect();
         let job = JobReport::of(None, members);
         assert_eq!(job.outliers.len(), 1);
         let outlier = &job.outliers[0];
@@ -595,7 +611,7 @@ mod tests {
 
     #[test]
     fn curves_of_a_host_add_up() {
-        let job = JobReport::of(None, (0..8).map(|rank| member(rank, 1000)).collect());
+        let job = JobReport::of(None, (0..8).map(|rank| member(rank, 1000)).map(Arc::new).collect());
         assert_eq!(job.hosts.len(), 2);
         assert_eq!((job.hosts[0].most_bytes[0], job.hosts[0].most_bytes[PIECES - 1]), (2000, 4000));
         assert_eq!((job.most_bytes[0], job.most_bytes[PIECES - 1]), (4000, 8000));
@@ -610,7 +626,7 @@ mod tests {
         for member in &mut members {
             member.division.pipeline_parallel_size = Some(2);
         }
-        let job = JobReport::of(None, members);
+        let job = JobReport::of(None, members.into_iter().map(Arc::new).collect());
         assert_eq!(job.outliers.iter().map(|outlier| outlier.row).collect::<Vec<_>>(), [6]);
         let peaks: Vec<_> = job.stages.iter().map(|stage| stage.median_peak_bytes).collect();
         assert_eq!(peaks, [4000, 1000]);

@@ -14,6 +14,7 @@ pub mod summary;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -70,22 +71,26 @@ enum JobKey {
 /// Takes summaries in and gives the report.
 #[derive(Debug, Default)]
 pub struct Fleet {
-    jobs: BTreeMap<JobKey, Vec<Member>>,
+    jobs: BTreeMap<JobKey, Vec<Arc<Member>>>,
     skipped: Vec<Skipped>,
 }
 
 impl Fleet {
     /// Takes a summary.
     pub fn add(&mut self, path: PathBuf, summary: Summary) {
-        if summary.state == RecordingState::Running {
-            return self.skip(path, SkipReason::Partial, String::new());
+        self.add_member(Arc::new(Member::of(path, summary)));
+    }
+
+    /// Takes what somebody else has kept of a summary.
+    pub fn add_member(&mut self, member: Arc<Member>) {
+        if member.state == RecordingState::Running {
+            return self.skip(member.path.clone(), SkipReason::Partial, String::new());
         }
-        let identity = &summary.identity;
-        let key = match &identity.job {
+        let key = match &member.job {
             Some(job) => JobKey::Id(job.clone()),
-            None => JobKey::WorldSize(identity.world_size),
+            None => JobKey::WorldSize(member.world_size),
         };
-        self.jobs.entry(key).or_default().push(Member::of(path, summary));
+        self.jobs.entry(key).or_default().push(member);
     }
 
     /// Leaves something out.
@@ -111,14 +116,14 @@ impl Fleet {
     }
 
     /// Every process once, and of every rank the process that started last.
-    fn each_once(&mut self, mut members: Vec<Member>) -> Vec<Member> {
+    fn each_once(&mut self, mut members: Vec<Arc<Member>>) -> Vec<Arc<Member>> {
         members.sort_by(|left, right| {
-            let key = |member: &Member| (member.rank.unwrap_or(u32::MAX), std::cmp::Reverse(member.start_ns));
+            let key = |member: &Arc<Member>| (member.rank.unwrap_or(u32::MAX), std::cmp::Reverse(member.start_ns));
             key(left).cmp(&key(right)).then_with(|| left.path.cmp(&right.path))
         });
-        let mut kept: Vec<Member> = Vec::with_capacity(members.len());
+        let mut kept: Vec<Arc<Member>> = Vec::with_capacity(members.len());
         for member in members {
-            let is_same = |other: &Member| {
+            let is_same = |other: &Arc<Member>| {
                 (&other.host, other.process_id, other.start_ns) == (&member.host, member.process_id, member.start_ns)
             };
             // Those of one rank follow each other, and so do those without one that started at the same time.
@@ -127,11 +132,11 @@ impl Fleet {
             match (same, later) {
                 (Some(same), _) => {
                     let detail = format!("the same process as {}", same.path.display());
-                    self.skip(member.path, SkipReason::Duplicate, detail);
+                    self.skip(member.path.clone(), SkipReason::Duplicate, detail);
                 }
                 (None, Some(later)) => {
                     let detail = format!("rank {} ran again: {}", later.rank.unwrap_or_default(), later.path.display());
-                    self.skip(member.path, SkipReason::EarlierRun, detail);
+                    self.skip(member.path.clone(), SkipReason::EarlierRun, detail);
                 }
                 (None, None) => kept.push(member),
             }

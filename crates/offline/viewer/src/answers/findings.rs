@@ -13,7 +13,7 @@ use super::{Answer, entry};
 
 pub(super) fn answer(opened: &Opened, query: &Query) -> Answer {
     let chosen: Vec<(usize, &Entry)> = match query.number("r")? {
-        None => opened.entries.iter().map(|entry| &**entry).enumerate().collect(),
+        None => opened.entries.iter().map(|entry| &**entry).enumerate().filter(|(_, entry)| !entry.rests()).collect(),
         Some(number) => vec![(number as usize, entry(opened, query)?)],
     };
     let progress = Progress::of(chosen.iter().map(|(_, entry)| *entry));

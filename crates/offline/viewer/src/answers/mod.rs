@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Rest};
 use crate::server::Answerer;
 use crate::server::query::{BadParameter, Query};
 use crate::server::response::Response;
@@ -52,11 +52,12 @@ type Answer = Result<Value, Problem>;
 /// Answers questions about a session.
 pub(crate) struct Answers {
     session: Arc<Session>,
+    ranks: ranks::Ranks,
 }
 
 impl Answers {
     pub(crate) fn new(session: Arc<Session>) -> Self {
-        Self { session }
+        Self { session, ranks: ranks::Ranks::default() }
     }
 
     /// The answer to a question, if there is one.
@@ -73,13 +74,21 @@ impl Answers {
             };
         };
         let opened = &*opened;
+        if name == "session" {
+            // The page says which recording it shows, so that one that waits is opened before anything is asked of it.
+            if query.number("r")?.is_some() {
+                self.session.want(entry(opened, query)?);
+            }
+            return Ok(Response::json(200, &session::answer(opened)));
+        }
         match name {
-            "session" => return Ok(Response::json(200, &session::answer(opened))),
             "findings" => return Ok(Response::json(200, &findings::answer(opened, query)?)),
-            "ranks" => return Ok(Response::json(200, &ranks::answer(opened))),
+            "ranks" => return Ok(Response::json(200, &self.ranks.answer(opened))),
             _ => {}
         }
         let entry = entry(opened, query)?;
+        self.session.want(entry);
+        readable(entry)?;
         if name == "curve" && entry.model().is_none() {
             return Ok(Response::json(200, &curve::rough(entry, query)?));
         }
@@ -111,10 +120,22 @@ impl Answers {
 }
 
 /// The recording that a question is about.
-fn entry<'o>(opened: &'o Opened, query: &Query) -> Result<&'o Entry, Problem> {
+fn entry<'o>(opened: &'o Opened, query: &Query) -> Result<&'o Arc<Entry>, Problem> {
     let number = query.number("r")?.unwrap_or(0);
     let entry = usize::try_from(number).ok().and_then(|number| opened.entries.get(number));
-    entry.map(|entry| &**entry).ok_or_else(|| Problem::Missing(format!("there is no recording {number}")))
+    entry.ok_or_else(|| Problem::Missing(format!("there is no recording {number}")))
+}
+
+/// Why there will never be more to say about a recording than its summary does.
+fn readable(entry: &Entry) -> Result<(), Problem> {
+    match entry.rest() {
+        Some(Rest::SummaryOnly) => Err(Problem::Missing(format!(
+            "Only the summary of this process is here. Copy its recording into {} to see more.",
+            entry.identity.path
+        ))),
+        Some(Rest::Failed) => Err(Problem::Missing(entry.failure().unwrap_or_default().to_owned())),
+        Some(Rest::Waiting) | None => Ok(()),
+    }
 }
 
 impl Answerer for Answers {

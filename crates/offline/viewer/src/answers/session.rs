@@ -1,12 +1,14 @@
 //! `session`: what is open, who was recorded, and how far it has been read.
 
-use msmemscope_event::Device;
+use msmemscope_analysis::fleet::summary::PoolNumbers;
+use msmemscope_event::{Device, Pool};
 use serde_json::{Value, json};
 
 use crate::entry::Entry;
 use crate::live::FollowedJob;
 use crate::model::Model;
 use crate::session::Opened;
+use crate::summarised::Summarised;
 
 const VERSION: u32 = 1;
 
@@ -60,8 +62,12 @@ fn recording(number: usize, entry: &Entry) -> Value {
         _ => (identity.first_ns, identity.last_ns),
     };
     let shown = |time: u64| time.saturating_sub(entry.origin_ns);
-    let missing = entry.findings().map_or(&[][..], |findings| &findings.missing);
-    let steps = model.map(|model| model.steps.len());
+    let summarised = entry.summarised.as_ref();
+    let said = summarised.map_or(&[][..], |summarised| &summarised.losses);
+    let missing = entry.findings().map_or(said, |findings| &findings.missing);
+    let steps = model.map(|model| model.steps.len() as u64).or(summarised.map(|summarised| summarised.steps));
+    let events = model.map(|model| model.events.len() as u64).or(summarised.map(|summarised| summarised.events));
+    let blocks = |summarised: &Summarised| summarised.pools.iter().map(|pool| pool.allocations).sum();
     let active = model.and_then(Model::active_range);
     json!({
         "r": number,
@@ -78,15 +84,19 @@ fn recording(number: usize, entry: &Entry) -> Value {
         "t1": shown(last_ns.saturating_add(1)),
         "active_t0": active.map(|(first, _)| shown(first)),
         "active_t1": active.map(|(_, last)| shown(last)),
-        "events": model.map(|model| model.events.len()),
-        "blocks": model.map(|model| model.blocks.len()),
+        "events": events,
+        "blocks": model.map(|model| model.blocks.len() as u64).or(summarised.map(blocks)),
         "steps": steps,
         "state": state,
         "fraction": fraction,
-        "error": null,
+        "error": entry.failure(),
         "missing": missing,
         "threads": model.map_or(Vec::new(), threads),
-        "devices": model.map_or_else(|| rough_devices(entry), |model| devices(model, entry.origin_ns)),
+        "devices": match (model, summarised) {
+            (Some(model), _) => devices(model, entry.origin_ns),
+            (None, Some(summarised)) => summarised_devices(summarised, entry.origin_ns),
+            (None, None) => rough_devices(entry),
+        },
         "has": model.map_or(json!({}), has),
     })
 }
@@ -130,6 +140,37 @@ fn devices(model: &Model, origin_ns: u64) -> Vec<Value> {
             "card_peak_bytes": card.map(|card| card.used.highest()),
             "pools": groups.into_iter().map(pool).collect::<Vec<_>>(),
         })
+    };
+    devices.iter().map(describe).collect()
+}
+
+/// Devices and pools as the summary tells them.
+fn summarised_devices(summarised: &Summarised, origin_ns: u64) -> Vec<Value> {
+    let used: Vec<(&PoolNumbers, Pool)> = summarised
+        .pools
+        .iter()
+        .filter_map(|numbers| Some((numbers, *Pool::ALL.iter().find(|pool| pool.event_type() == numbers.pool)?)))
+        .collect();
+    let weight = |(numbers, pool): &&(&PoolNumbers, Pool)| (*pool != Pool::Hal, numbers.peak_bytes);
+    let main = used.iter().max_by_key(weight).map(|(numbers, _)| (&numbers.device, &numbers.pool));
+    let pool = |(numbers, pool): &(&PoolNumbers, Pool)| {
+        json!({
+            "pool": numbers.pool,
+            "title": pool.title(),
+            "blocks": numbers.allocations,
+            "peak_bytes": numbers.peak_bytes,
+            "peak_t": numbers.peak_ns.saturating_sub(origin_ns),
+            "end_bytes": numbers.end_bytes,
+            "reserved_peak_bytes": numbers.reserved_bytes,
+            "is_main": main == Some((&numbers.device, &numbers.pool)),
+        })
+    };
+    let mut devices: Vec<&String> = used.iter().map(|(numbers, _)| &numbers.device).collect();
+    devices.dedup();
+    let of_device = |device: &String| used.iter().filter(|(numbers, _)| numbers.device == *device).map(pool).collect();
+    let describe = |device: &&String| {
+        let pools: Vec<Value> = of_device(device);
+        json!({ "device": device, "card_total_bytes": null, "card_peak_bytes": null, "pools": pools })
     };
     devices.iter().map(describe).collect()
 }
@@ -189,12 +230,13 @@ mod tests {
         made_recordings::training(directory.path(), 200, 7);
         for _ in 0..200 {
             let paths = vec![directory.path().to_owned()];
-            let session = Session::open(ViewSettings { paths, missing: |_, _| Vec::new() });
+            let session = Session::open(ViewSettings { paths, missing: |_, _| Vec::new(), trusts_summaries: true });
             session.wait_until_opened(Duration::from_secs(60)).expect("a recording");
             let opened = session.opened().expect("a recording");
+            let ranks = answers::ranks::Ranks::default();
             let mut is_complete = false;
             while !is_complete {
-                let (session, ranks) = (super::answer(&opened), answers::ranks::answer(&opened));
+                let (session, ranks) = (super::answer(&opened), ranks.answer(&opened));
                 let recording = &session["recordings"][0];
                 is_complete = session["complete"] == true;
                 assert!(!is_complete || recording["state"] == "ready", "{session}");

@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use msmemscope_analysis::Frame;
+use msmemscope_analysis::fleet::summary::Summary;
 use msmemscope_analysis::names::SiteText;
 use msmemscope_event::{Device, Pool};
 use rustc_hash::FxHashSet;
@@ -117,6 +118,17 @@ impl Stored for Value {
     }
 }
 
+/// As it is beside recordings.
+impl Stored for Summary {
+    fn store<W: Write>(&self, output: &mut Output<W>) -> io::Result<()> {
+        serde_json::to_string(self)?.store(output)
+    }
+
+    fn load(input: &mut Input<'_>) -> Result<Self, Unusable> {
+        serde_json::from_str(&String::load(input)?).map_err(|_| Unusable("the summary is none"))
+    }
+}
+
 impl Stored for FxHashSet<u64> {
     fn store<W: Write>(&self, output: &mut Output<W>) -> io::Result<()> {
         let mut values: Vec<u64> = self.iter().copied().collect();
@@ -188,8 +200,8 @@ stored! {
         accesses; besides latest_end
     }
     Findings {
-        headline, list, missing, leaks, leaked, leaked_bytes, out_of_memory, failures, fragmentation, growth, inefficiency, watch,
-        watch_changes, lines_at_peaks
+        headline, list, missing, leaks, leaked, leaked_bytes, failures, fragmentation, growth, inefficiency, watch,
+        watch_changes, lines_at_peaks, summary
     }
     Finding {
         kind, severity, sentence, bytes, count, line, frame, is_of_one_line, held_by, device, pool, at, details, advice,

@@ -38,7 +38,7 @@ const NEW_FILE_NAME: &str = "viewer.index.new";
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
 const MAGIC: [u8; 8] = *b"MSMSVIEW";
 /// To be raised with every change of what is stored.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const SECTIONS: usize = 3;
 /// Magic, version, program, fingerprint, sections, and the checksum of all that.
 const HEADER_BYTES: usize = 8 + 4 + 8 + 8 + 16 + 8 + SECTIONS * 16 + 8;
@@ -248,7 +248,11 @@ mod tests {
     }
 
     fn read(directory: &Path) -> std::sync::Arc<Session> {
-        let session = Session::open(ViewSettings { paths: vec![directory.to_owned()], missing: |_, _| Vec::new() });
+        let session = Session::open(ViewSettings {
+            paths: vec![directory.to_owned()],
+            missing: |_, _| Vec::new(),
+            trusts_summaries: true,
+        });
         session.wait_until_opened(Duration::from_secs(60)).expect("a recording");
         while !session.is_complete() {
             std::thread::sleep(Duration::from_millis(5));

@@ -3,6 +3,7 @@
 mod hostile;
 mod numbers;
 mod progress;
+mod ranks;
 mod reopening;
 mod security;
 mod support;

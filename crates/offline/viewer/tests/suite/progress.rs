@@ -12,7 +12,8 @@ fn what_cannot_be_opened_is_one_sentence() {
     let garbage = directory.path().join("memscope_dump_1.csv");
     std::fs::write(&garbage, "not,a,dump\n1,2,3\n").unwrap();
     for path in [directory.path().join("nothing"), garbage] {
-        let session = Session::open(ViewSettings { paths: vec![path], missing: |_, _| Vec::new() });
+        let session =
+            Session::open(ViewSettings { paths: vec![path], missing: |_, _| Vec::new(), trusts_summaries: true });
         let reason = session.wait_until_opened(PATIENCE).unwrap_err();
         assert!(!reason.is_empty() && !reason.contains('\n'), "{reason}");
     }

@@ -117,7 +117,7 @@ impl Viewer {
 
     pub fn with_patience(paths: &[&Path], patience: Patience) -> Self {
         let paths = paths.iter().map(|path| path.to_path_buf()).collect();
-        let session = Session::open(ViewSettings { paths, missing: |_, _| Vec::new() });
+        let session = Session::open(ViewSettings { paths, missing: |_, _| Vec::new(), trusts_summaries: true });
         session.wait_until_opened(PATIENCE).unwrap();
         let server = Server::bind(0, patience).unwrap();
         let (url, stop, shown) = (server.url(), server.stop(), session.clone());

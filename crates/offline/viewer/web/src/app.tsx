@@ -5,10 +5,21 @@ import { Select } from "./components/controls";
 import { FilterBar } from "./components/filter-bar";
 import { Help } from "./components/help";
 import { LiveMark } from "./components/live";
-import { Loading, Problem } from "./components/states";
+import { Empty, Loading, Problem } from "./components/states";
 import { listenToKeys } from "./keyboard";
 import { momentText } from "./canvas/time";
-import { PageContext, placeOf, recordingTitle, resolve, revisionOf, useAnswer, usePage, type Page } from "./page";
+import {
+  isSummarised,
+  PageContext,
+  placeOf,
+  recordingTitle,
+  resolve,
+  rests,
+  revisionOf,
+  useAnswer,
+  usePage,
+  type Page,
+} from "./page";
 import type { RecordingFacts, Session } from "./source/answers";
 import type { DataSource } from "./source/source";
 import { formatHash, VIEWS, type Store, type View } from "./state";
@@ -31,7 +42,11 @@ const FILTERED: ReadonlySet<View> = new Set([
 ]);
 /** The views of which a report shows all that the server would. */
 const NOTHING_MORE: ReadonlySet<View> = new Set(["overview", "ranks", "watch", "steps"]);
+/** The views that need no recording, only what is known of all of them. */
+const OF_ALL: ReadonlySet<View> = new Set(["overview", "ranks"]);
 const SESSION_REFRESH_MS = 300;
+/** The session of more recordings than this is asked for less often: it is long. */
+const MANY_RECORDINGS = 200;
 const LIVE_REFRESH_MS = 1000;
 const RETRY_MS = 2000;
 
@@ -39,7 +54,11 @@ export function App({ source, store }: { source: DataSource; store: Store }) {
   const [state, setState] = useState(store.state);
   useEffect(() => store.subscribe(() => setState(store.state)), [store]);
   const [isPaused, setPaused] = useState(false);
-  const { session, problem } = useSession(source, isPaused);
+  const { session, problem } = useSession(source, isPaused, OF_ALL.has(state.view) ? null : state.r);
+  // Of many ranks, the first thing to see is which one differs.
+  useEffect(() => {
+    if (session && isSummarised(session) && !location.hash.includes("view=")) store.set({ view: "ranks" });
+  }, [session !== null && isSummarised(session), store]);
   const { theme, language, toggleTheme, toggleLanguage } = useAppearance();
   const [isHelpOpen, setHelpOpen] = useState(false);
   const steps = useRef<(direction: -1 | 1) => void>(() => {});
@@ -144,7 +163,7 @@ export function App({ source, store }: { source: DataSource; store: Store }) {
             {page.session.notice && <p class="notice warning">{page.session.notice}</p>}
             {!source.live && !NOTHING_MORE.has(state.view) && <p class="muted toolbar">{text("in_report")}</p>}
             <RecordingState recording={page.recording} />
-            <View key={`${state.view} ${page.recording.r}`} />
+            {(OF_ALL.has(state.view) || !rests(page.recording)) && <View key={`${state.view} ${page.recording.r}`} />}
           </div>
         </main>
         <Status />
@@ -160,22 +179,32 @@ function focusContent(event: Event): void {
   document.getElementById("content")?.focus();
 }
 
-/** The session, asked for until it is complete, as long as jobs go on, and again when the server is back. */
-function useSession(source: DataSource, isPaused: boolean): { session: Session | null; problem: string | null } {
+/**
+ * The session, asked for until it is complete, as long as jobs go on, and again when the server is back. `shown` is the
+ * recording that is looked at: one that waits for that is opened then.
+ */
+function useSession(
+  source: DataSource,
+  isPaused: boolean,
+  shown: number | null,
+): { session: Session | null; problem: string | null } {
   const [session, setSession] = useState<Session | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
+  const isWaiting = shown !== null && session?.recordings[shown]?.state === "waiting";
+  const wanted = isWaiting ? shown : null;
   useEffect(() => {
     let timer = 0;
     let isOver = false;
     const ask = async () => {
       let again = RETRY_MS;
       try {
-        const answer = await source.ask("session", {});
+        const answer = await source.ask("session", source.live ? { r: wanted } : {});
         if (isOver) return;
         setSession(answer);
         setProblem(null);
         if (answer.complete && !answer.live) return;
-        again = answer.complete ? LIVE_REFRESH_MS : SESSION_REFRESH_MS;
+        const isLong = answer.recordings.length > MANY_RECORDINGS;
+        again = answer.complete || isLong ? LIVE_REFRESH_MS : SESSION_REFRESH_MS;
       } catch (error) {
         if (isOver) return;
         setProblem(error instanceof Error ? error.message : String(error));
@@ -187,7 +216,7 @@ function useSession(source: DataSource, isPaused: boolean): { session: Session |
       isOver = true;
       window.clearTimeout(timer);
     };
-  }, [source, isPaused]);
+  }, [source, isPaused, wanted]);
   return { session, problem };
 }
 
@@ -292,7 +321,7 @@ function Unreachable({ problem }: { problem: string }) {
 }
 
 function RecordingProgress({ recording }: { recording: RecordingFacts }) {
-  if (recording.state === "ready" || recording.state === "failed") return null;
+  if (recording.state === "ready" || rests(recording)) return null;
   const share = Math.round(recording.fraction * 100);
   return (
     <div class="progress" role="progressbar" aria-valuenow={share} aria-valuemin={0} aria-valuemax={100}>
@@ -303,8 +332,12 @@ function RecordingProgress({ recording }: { recording: RecordingFacts }) {
 
 /** Says what is going on with the recording while it is not all there. */
 function RecordingState({ recording }: { recording: RecordingFacts }) {
+  const { state } = usePage();
   if (recording.state === "failed") return <Problem message={text("failed", recording.error ?? "")} />;
   if (recording.state === "ready") return null;
+  if (recording.state === "summary")
+    return OF_ALL.has(state.view) ? null : <Empty>{text("summary_only", recording.path)}</Empty>;
+  if (recording.state === "waiting") return OF_ALL.has(state.view) ? null : <Loading>{text("opening")}</Loading>;
   const sentence =
     recording.state === "opening"
       ? text("opening")

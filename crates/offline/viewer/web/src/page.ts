@@ -102,6 +102,16 @@ export function filterOf(state: State): Parameters {
   return { owner: state.owner, thread: state.thread, step: state.step, site: state.site, text: state.text };
 }
 
+/** Whether only a summary speaks for a recording: nobody has asked about it yet, or it is not here or cannot be read. */
+export function rests(recording: RecordingFacts | undefined): boolean {
+  return recording !== undefined && ["waiting", "summary", "failed"].includes(recording.state);
+}
+
+/** Whether summaries speak for some of the recordings. */
+export function isSummarised(session: Session): boolean {
+  return session.recordings.some(({ state }) => state === "waiting" || state === "summary");
+}
+
 /** Which reading of each recording is shown. */
 export function revisionOf(session: Session): string {
   return session.recordings.map((recording) => recording.live?.revision ?? 0).join();
@@ -139,11 +149,12 @@ function remember(address: string, answer: unknown): void {
 
 /**
  * Asks a question, again whenever it or the recording changes, or until its answer is complete. `parameters` null asks
- * nothing.
+ * nothing, and so does a recording of which only the summary is known.
  */
 export function useAnswer<Q extends Question>(question: Q, parameters: Parameters | null): Reply<Answers[Q]> {
-  const { source, revision } = usePage();
-  const address = parameters ? addressOf(question, parameters) : null;
+  const { source, revision, session } = usePage();
+  const isAsked = parameters && !(typeof parameters["r"] === "number" && rests(session.recordings[parameters["r"]]));
+  const address = isAsked ? addressOf(question, parameters) : null;
   const [reply, setReply] = useState<{ address: string | null; answer: Answers[Q] | null; problem: string | null }>({
     address: null,
     answer: null,

@@ -390,8 +390,17 @@ const TABLE = {
   ranks_col_rate: ["Growth per step", "每步增长"],
   ranks_matrix: ["Ranks against their median", "各卡与中位数对比"],
   ranks_matrix_hint: [
-    "The darker a cell, the farther from the median; ▲ and ▼ stand out. A click opens the timeline of that rank.",
+    "The darker a cell, the farther from the median of the job; ▲ and ▼ stand out. A click opens the timeline of that rank.",
     "颜色越深，偏离中位数越远；▲ 与 ▼ 表示异常。单击可打开该卡的时间线。",
+  ],
+  ranks_unused: ["Reserved minus used", "预留未用"],
+  ranks_allocations: ["Blocks allocated", "分配块数"],
+  ranks_yes: ["yes", "是"],
+  ranks_open: ["Compare all ranks", "对比所有卡"],
+  ranks_figure: ["Colours show", "颜色表示"],
+  summary_only: [
+    "Only the summary of this rank is here. Copy its recording into `{0}` to see more.",
+    "此处仅有该卡的摘要。将其记录复制到 `{0}` 即可查看更多内容。",
   ],
   ranks_times: ["{0}: {1} times the median", "{0}：中位数的 {1} 倍"],
   ranks_differs: ["{0}: unlike the others", "{0}：与其他卡不同"],

@@ -42,7 +42,8 @@ export interface RecordingFacts {
   events: number;
   blocks: number;
   steps: number;
-  state: "opening" | "reading" | "analysing" | "ready" | "failed";
+  /** Of what waits or has only a summary, everything said here comes from the summary. */
+  state: "opening" | "waiting" | "summary" | "reading" | "analysing" | "ready" | "failed";
   fraction: number;
   error: string | null;
   missing: string[];
@@ -320,27 +321,38 @@ export interface Steps extends Progress {
   rows: StepRow[];
 }
 
+/** What ranks are compared by. */
+export type RankFigure = "peak_bytes" | "unused_bytes" | "end_bytes" | "bytes_per_step" | "allocations" | "steps";
+
 export interface RankRow {
   r: number;
+  /** Number of its job. */
+  job: number;
   rank: number | null;
   host: string | null;
   process_id: number | null;
+  /** Empty if the process used none. */
   device: string;
   pool: string;
   peak_bytes: number;
-  peak_t: number;
-  reserved_peak_bytes: number | null;
+  /** Reserved at most, without the most that was in use. */
+  unused_bytes: number;
   end_bytes: number;
   bytes_per_step: number | null;
   leaked_bytes: number;
-  out_of_memory: number;
+  allocations: number;
+  out_of_memory: boolean;
   steps: number;
   /** Figures that stand out among the ranks, and how many times the median they are; null beside a median of zero. */
-  outlier: { figure: "peak_bytes" | "bytes_per_step"; times_median: number | null }[];
+  outlier: { figure: RankFigure; times_median: number | null }[];
+  /** Why it is called different. */
+  sentence: string | null;
 }
 
 export interface Ranks extends Progress {
+  jobs: { heading: string; command: string; sentences: string[] }[];
   rows: RankRow[];
+  notice: string | null;
 }
 
 export interface Segment {

@@ -7,7 +7,7 @@ import { Panel } from "../components/controls";
 import { LiveNow } from "../components/live";
 import { Answered, Loading } from "../components/states";
 import { placeText } from "../names";
-import { activeRange, recordingTitle, useAnswer, usePage, type Page } from "../page";
+import { activeRange, isSummarised, recordingTitle, rests, useAnswer, usePage, type Page } from "../page";
 import type { DeviceFacts, Finding, PoolFacts, RecordingFacts } from "../source/answers";
 import { formatHash, parseState, type State } from "../state";
 import { currentLanguage, text, textOr, type TextKey } from "../texts";
@@ -21,7 +21,9 @@ const MOST_CARDS_BESIDE = 4;
 export function OverviewView() {
   const page = usePage();
   const reply = useAnswer("findings", {});
-  const cards = page.session.recordings.flatMap((recording) =>
+  // What nobody has opened yet would be a card without a curve.
+  const shown = page.session.recordings.filter((recording) => recording === page.recording || !rests(recording));
+  const cards = shown.flatMap((recording) =>
     recording.devices
       .filter((device) => device.pools.length > 0)
       .map((device) => <DeviceCard key={`${recording.r} ${device.device}`} recording={recording} device={device} />),
@@ -34,6 +36,7 @@ export function OverviewView() {
           <div class="heading">
             <h2>{text("findings")}</h2>
           </div>
+          {isSummarised(page.session) && <JobSentences />}
           <Answered reply={reply}>
             {({ findings, headlines, complete }) => (
               <>
@@ -59,6 +62,35 @@ export function OverviewView() {
         </div>
       </div>
     </>
+  );
+}
+
+/** What the summaries of all ranks say together, and the way to them. */
+function JobSentences() {
+  const { store } = usePage();
+  const reply = useAnswer("ranks", {});
+  return (
+    <Answered reply={reply}>
+      {({ jobs }) => (
+        <>
+          {jobs.map(({ heading, sentences }, index) => (
+            <div key={index} class="headline">
+              <p>
+                <b>{heading}</b>
+              </p>
+              {sentences.map((sentence, number) => (
+                <p key={number}>{sentence}</p>
+              ))}
+            </div>
+          ))}
+          <p class="actions">
+            <button type="button" onClick={() => store.set({ view: "ranks" })}>
+              {text("ranks_open")}
+            </button>
+          </p>
+        </>
+      )}
+    </Answered>
   );
 }
 
@@ -238,14 +270,16 @@ function DeviceCard({ recording, device }: { recording: RecordingFacts; device: 
           {text("timeline")} →
         </button>
       </header>
-      <Surface
-        height={CURVE_HEIGHT}
-        label={text("chart_timeline", title, bytes(pool.peak_bytes), moment(pool.peak_t - recording.t0, 1e5))}
-        draw={draw}
-        onWidth={setWidth}
-        onClick={open}
-        cursor="pointer"
-      />
+      {!rests(recording) && (
+        <Surface
+          height={CURVE_HEIGHT}
+          label={text("chart_timeline", title, bytes(pool.peak_bytes), moment(pool.peak_t - recording.t0, 1e5))}
+          draw={draw}
+          onWidth={setWidth}
+          onClick={open}
+          cursor="pointer"
+        />
+      )}
       <div class="figures">
         <div data-figure="peak">
           <b>{bytes(pool.peak_bytes)}</b>

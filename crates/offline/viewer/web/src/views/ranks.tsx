@@ -1,27 +1,39 @@
-// Ranks: all open recordings beside each other, with what stands out: a matrix of how far each is from the median of
-// all, and a table of the numbers.
+// Ranks: all processes beside each other, job by job: in sentences what stands out, a matrix of how far each is from
+// the median of its job, and a table of the numbers. Summaries are enough for it.
 import { useState } from "preact/hooks";
-import { Panel } from "../components/controls";
+import { Panel, Segmented } from "../components/controls";
 import { DataTable } from "../components/data-table";
+import { Pager } from "../components/pager";
 import { Answered, Empty } from "../components/states";
 import { recordingTitle, useAnswer, usePage } from "../page";
-import type { RankRow } from "../source/answers";
+import type { RankFigure, RankRow, Ranks } from "../source/answers";
 import { text, type TextKey } from "../texts";
 import { bytes, bytesChange, count } from "../units";
 
-type NumberKey =
-  "peak_bytes" | "reserved_peak_bytes" | "end_bytes" | "bytes_per_step" | "leaked_bytes" | "out_of_memory" | "steps";
+type NumberKey = RankFigure | "leaked_bytes";
 
 /** What the matrix compares. */
 const FIGURES: readonly { key: NumberKey; title: TextKey; show: (value: number) => string }[] = [
   { key: "peak_bytes", title: "peak", show: bytes },
-  { key: "reserved_peak_bytes", title: "reserved", show: bytes },
-  { key: "end_bytes", title: "at_end", show: bytes },
   { key: "bytes_per_step", title: "ranks_col_rate", show: bytesChange },
+  { key: "unused_bytes", title: "ranks_unused", show: bytes },
+  { key: "end_bytes", title: "at_end", show: bytes },
   { key: "leaked_bytes", title: "ranks_col_leaked", show: bytes },
 ];
+const TITLES: Record<RankFigure, TextKey> = {
+  peak_bytes: "peak",
+  unused_bytes: "ranks_unused",
+  end_bytes: "at_end",
+  bytes_per_step: "ranks_col_rate",
+  allocations: "ranks_allocations",
+  steps: "steps",
+};
 /** With more ranks than this, cells are squares without numbers. */
 const MOST_NUMBERS = 12;
+/** With more than this, there is one field of squares for one figure. */
+const MOST_COLUMNS = 48;
+/** Rows of a page of the table. */
+const PAGE_ROWS = 100;
 /** Deviations from the median: smaller ones are none, larger ones are all the same colour. */
 const SMALLEST_DEVIATION = 0.01;
 const LARGEST_DEVIATION = 0.5;
@@ -45,87 +57,158 @@ function backgroundOf(far: number): string {
   return `color-mix(in srgb, var(--${colour}) ${share}%, var(--surface))`;
 }
 
-function stands(row: RankRow, key: NumberKey) {
-  return row.outlier.find(({ figure }) => figure === key);
+function stands(row: RankRow, key: NumberKey): boolean {
+  return row.outlier.some(({ figure }) => figure === key);
 }
 
 function outlierText({ figure, times_median }: RankRow["outlier"][number]): string {
-  const what = text(figure === "peak_bytes" ? "peak" : "ranks_col_rate");
+  const what = text(TITLES[figure]);
   return times_median === null
     ? text("ranks_differs", what)
     : text("ranks_times", what, times_median.toFixed(2));
 }
 
-/** Every rank a column, every figure a row: the darker a cell, the farther from the median; ▲ stands out. */
-function Matrix({ rows, onRow }: { rows: RankRow[]; onRow: (row: RankRow) => void }) {
+interface MatrixProperties {
+  rows: RankRow[];
+  onRow: (row: RankRow) => void;
+}
+
+function useNames(): (row: RankRow) => string {
   const { session } = usePage();
-  const hasNumbers = rows.length <= MOST_NUMBERS;
-  const nameOf = (row: RankRow) => {
+  return (row) => {
     const recording = session.recordings[row.r];
     return `${recording ? recordingTitle(recording) : row.r}, ${text("device_short", row.device)}`;
   };
+}
+
+/** One rank and one figure. */
+function Cell(properties: {
+  row: RankRow;
+  figure: (typeof FIGURES)[number];
+  usual: number;
+  hasNumber: boolean;
+  name: string;
+  onRow: (row: RankRow) => void;
+}) {
+  const { row, figure, usual, hasNumber, name, onRow } = properties;
+  const value = row[figure.key] ?? 0;
+  const far = deviation(value, usual);
+  const isOutlier = stands(row, figure.key);
+  const label = `${name}: ${text(figure.title)} ${figure.show(value)}`;
   return (
-    <div class="scroll">
-      <table class={`matrix ${hasNumbers ? "" : "small"}`} aria-label={text("ranks_matrix")}>
-        <thead>
-          <tr>
-            <th />
-            {rows.map((row, index) => (
-              <th key={index} scope="col" title={nameOf(row)}>
-                {row.rank ?? row.r}
-                {rows.some((other) => other !== row && other.r === row.r) && `:${row.device}`}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {FIGURES.filter(({ key }) => rows.some((row) => row[key])).map(({ key, title, show }) => {
-            const usual = median(rows.map((row) => row[key] ?? 0));
-            return (
-              <tr key={key}>
-                <th scope="row">{text(title)}</th>
-                {rows.map((row, index) => {
-                  const value = row[key] ?? 0;
-                  const far = rows.length > 1 ? deviation(value, usual) : 0;
-                  const isOutlier = stands(row, key) !== undefined;
-                  const label = `${nameOf(row)}: ${text(title)} ${show(value)}`;
-                  return (
-                    <td key={index} class={isOutlier ? "outlier" : ""}>
-                      <button
-                        type="button"
-                        title={label}
-                        aria-label={isOutlier ? `${label}, ${text("ranks_col_outlier")}` : label}
-                        style={{ background: backgroundOf(far) }}
-                        onClick={() => onRow(row)}
-                      >
-                        {isOutlier && (far < 0 ? "▼" : "▲")}
-                        {hasNumbers && ` ${show(value)}`}
-                      </button>
-                    </td>
-                  );
-                })}
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-      <p class="muted wide">{text("ranks_matrix_hint")}</p>
-    </div>
+    <button
+      type="button"
+      title={label}
+      aria-label={isOutlier ? `${label}, ${text("ranks_col_outlier")}` : label}
+      style={{ background: backgroundOf(far) }}
+      onClick={() => onRow(row)}
+    >
+      {isOutlier && (value < usual ? "▼" : "▲")}
+      {hasNumber && ` ${figure.show(value)}`}
+    </button>
+  );
+}
+
+function usualOf(rows: RankRow[], key: NumberKey): number {
+  return median(rows.map((row) => row[key] ?? 0));
+}
+
+/** Every rank a column, every figure a row: the darker a cell, the farther from the median; ▲ stands out. */
+function Matrix({ rows, onRow }: MatrixProperties) {
+  const hasNumbers = rows.length <= MOST_NUMBERS;
+  const nameOf = useNames();
+  return (
+    <table class={`matrix ${hasNumbers ? "" : "small"}`} aria-label={text("ranks_matrix")}>
+      <thead>
+        <tr>
+          <th />
+          {rows.map((row, index) => (
+            <th key={index} scope="col" title={nameOf(row)}>
+              {row.rank ?? row.r}
+              {rows.some((other) => other !== row && other.r === row.r) && `:${row.device}`}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {FIGURES.filter(({ key }) => rows.some((row) => row[key])).map((figure) => {
+          const usual = usualOf(rows, figure.key);
+          return (
+            <tr key={figure.key}>
+              <th scope="row">{text(figure.title)}</th>
+              {rows.map((row, index) => (
+                <td key={index} class={stands(row, figure.key) ? "outlier" : ""}>
+                  <Cell {...{ row, figure, usual, onRow }} hasNumber={hasNumbers} name={nameOf(row)} />
+                </td>
+              ))}
+            </tr>
+          );
+        })}
+      </tbody>
+    </table>
+  );
+}
+
+/** Every rank a square, in the order of ranks, for one figure at a time. */
+function Field({ rows, onRow }: MatrixProperties) {
+  const [chosen, setChosen] = useState<NumberKey>("peak_bytes");
+  const nameOf = useNames();
+  const figure = FIGURES.find(({ key }) => key === chosen) ?? FIGURES[0]!;
+  const usual = usualOf(rows, figure.key);
+  return (
+    <>
+      <p>
+        <Segmented
+          label={text("ranks_figure")}
+          choices={FIGURES.map(({ key, title }) => [key, text(title)] as const)}
+          value={chosen}
+          onChange={setChosen}
+        />
+      </p>
+      <div class="rank-field" role="group" aria-label={text("ranks_matrix")}>
+        {rows.map((row, index) => (
+          <span key={index} class={stands(row, figure.key) ? "outlier" : ""}>
+            <Cell {...{ row, figure, usual, onRow }} hasNumber={false} name={nameOf(row)} />
+          </span>
+        ))}
+      </div>
+    </>
+  );
+}
+
+/** One job: what there is to say about it, and its ranks. */
+function Job({ job, rows, onRow }: MatrixProperties & { job: Ranks["jobs"][number] }) {
+  return (
+    <Panel title={job.heading}>
+      <p class="muted mono wide">{job.command}</p>
+      <ul class="job-sentences">
+        {job.sentences.map((sentence, index) => (
+          <li key={index}>{sentence}</li>
+        ))}
+      </ul>
+      {rows.length > 1 && (
+        <div class="scroll">
+          {rows.length > MOST_COLUMNS ? <Field {...{ rows, onRow }} /> : <Matrix {...{ rows, onRow }} />}
+          <p class="muted wide">{text("ranks_matrix_hint")}</p>
+        </div>
+      )}
+    </Panel>
   );
 }
 
 export function RanksView() {
   const page = usePage();
-  const { session, store } = page;
+  const { session, store, state } = page;
   const reply = useAnswer("ranks", {});
   const [sort, setSort] = useState<{ key: string; descending: boolean }>({ key: "r", descending: false });
   return (
     <Answered reply={reply}>
       {(answer) => {
         const rows = [...answer.rows].sort((left, right) => {
-          const value = (row: RankRow) => (sort.key === "r" ? (row.rank ?? row.r) : (row[sort.key as NumberKey] ?? 0));
+          const value = (row: RankRow) => (sort.key === "r" ? (row.rank ?? row.r) : Number(row[sort.key as NumberKey]));
           return (value(left) - value(right)) * (sort.descending ? -1 : 1) || left.r - right.r;
         });
+        const shown = rows.slice(state.offset, state.offset + PAGE_ROWS);
         const open = (row: RankRow) =>
           store.set({
             view: "timeline",
@@ -135,8 +218,9 @@ export function RanksView() {
             t: null,
             t0: null,
             t1: null,
+            offset: 0,
           });
-        const most = (key: NumberKey) => Math.max(1, ...rows.map((row) => row[key] ?? 0));
+        const most = (key: NumberKey) => rows.reduce((largest, row) => Math.max(largest, row[key] ?? 0), 1);
         const bar = (key: NumberKey, show: (value: number) => string) => {
           const largest = most(key);
           return (row: RankRow) => (
@@ -151,11 +235,10 @@ export function RanksView() {
         return (
           <>
             {session.recordings.length < 2 && <Empty>{text("ranks_one")}</Empty>}
-            {rows.length > 1 && (
-              <Panel title={text("ranks_matrix")}>
-                <Matrix rows={rows} onRow={open} />
-              </Panel>
-            )}
+            {answer.notice && <p class="notice warning">{answer.notice}</p>}
+            {answer.jobs.map((job, index) => (
+              <Job key={index} job={job} rows={answer.rows.filter((row) => row.job === index)} onRow={open} />
+            ))}
             <Panel>
               <DataTable
                 label={text("ranks")}
@@ -177,6 +260,7 @@ export function RanksView() {
                     title: text("ranks_col_outlier"),
                     class: "reason",
                     cell: (row) => row.outlier.map((reason) => <div key={reason.figure}>{outlierText(reason)}</div>),
+                    hint: (row) => row.sentence ?? "",
                   },
                   {
                     key: "peak",
@@ -186,11 +270,18 @@ export function RanksView() {
                     cell: bar("peak_bytes", bytes),
                   },
                   {
-                    key: "reserved",
-                    title: text("reserved"),
+                    key: "rate",
+                    title: text("ranks_col_rate"),
                     isNumber: true,
-                    sort: "reserved_peak_bytes",
-                    cell: bar("reserved_peak_bytes", bytes),
+                    sort: "bytes_per_step",
+                    cell: bar("bytes_per_step", bytesChange),
+                  },
+                  {
+                    key: "unused",
+                    title: text("ranks_unused"),
+                    isNumber: true,
+                    sort: "unused_bytes",
+                    cell: bar("unused_bytes", bytes),
                   },
                   {
                     key: "end",
@@ -198,13 +289,6 @@ export function RanksView() {
                     isNumber: true,
                     sort: "end_bytes",
                     cell: bar("end_bytes", bytes),
-                  },
-                  {
-                    key: "rate",
-                    title: text("ranks_col_rate"),
-                    isNumber: true,
-                    sort: "bytes_per_step",
-                    cell: bar("bytes_per_step", bytesChange),
                   },
                   {
                     key: "leaked",
@@ -216,9 +300,8 @@ export function RanksView() {
                   {
                     key: "oom",
                     title: text("ranks_col_oom"),
-                    isNumber: true,
                     sort: "out_of_memory",
-                    cell: (row) => count(row.out_of_memory),
+                    cell: (row) => (row.out_of_memory ? text("ranks_yes") : ""),
                   },
                   {
                     key: "steps",
@@ -228,13 +311,14 @@ export function RanksView() {
                     cell: (row) => count(row.steps),
                   },
                 ]}
-                rows={rows}
+                rows={shown}
                 rowKey={(row) => `${row.r} ${row.device} ${row.pool}`}
                 sort={sort.key}
                 descending={sort.descending}
                 onSort={(key, descending) => setSort({ key, descending })}
                 onRow={open}
               />
+              <Pager total={rows.length} rows={shown.length} pageRows={PAGE_ROWS} />
             </Panel>
           </>
         );
