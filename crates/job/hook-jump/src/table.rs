@@ -36,6 +36,13 @@ macro_rules! for_each_hook {
                 = acl::host_unregister(address: *mut c_void);
             aclrtHostRegisterV2 [] in "libascendcl.so", optional, plain
                 = acl::host_register_v2(address: *mut c_void, size_bytes: u64, flag: u32);
+            HcclCommInitRootInfo [] in "libhccl.so", optional, plain
+                = hccl::join(ranks: u32, root: *const c_void, rank: u32, communicator: *mut *mut c_void);
+            HcclCommInitRootInfoConfig [] in "libhccl.so", optional, plain
+                = hccl::join_configured(
+                    ranks: u32, root: *const c_void, rank: u32, configuration: *const c_void,
+                    communicator: *mut *mut c_void
+                );
         }
     };
 }

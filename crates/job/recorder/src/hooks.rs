@@ -11,7 +11,7 @@ use msmemscope_hook_jump::for_each_hook;
 use crate::hal::MemoryRequest;
 use crate::import_tables::Redirection;
 use crate::real::{Real, RealFunction};
-use crate::{acl, hal, kernel_channel, kernels, launches};
+use crate::{acl, hal, hccl, kernel_channel, kernels, launches};
 
 /// A function that is hooked when it is asked for by name.
 pub struct Hook {

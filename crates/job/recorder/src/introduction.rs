@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use msmemscope_control::SOURCE_POOL;
 use msmemscope_courtesy::Descriptor;
@@ -13,7 +13,7 @@ use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 use msmemscope_trace::writer::Chunk;
 
 use crate::process::existing;
-use crate::{clock, message, python_stacks, settings, sources, state, thread};
+use crate::{clock, errno, message, python_stacks, settings, sources, state, thread};
 
 /// Other threads may be in a memory call that began, and was stamped, this much before the event
 /// for which the recording is made.
@@ -90,9 +90,43 @@ pub fn set_place(rank: u32, world_size: u32) {
     }
 }
 
-/// The place of this process among those of its job: as a framework says it, or else launchers (torchrun and its likes,
-/// MindSpore's, MPI, Slurm).
+/// Ranks of the largest communicator that this process has joined, above its own rank there; zero if there is none.
+static COMMUNICATOR: AtomicU64 = AtomicU64::new(0);
+
+/// Writes down which rank this process is in a communicator, unless a larger one has said so before, or a framework or
+/// launcher says it.
+pub fn note_communicator(rank: u32, ranks: u32) {
+    let known = COMMUNICATOR.fetch_max(u64::from(ranks) << 32 | u64::from(rank), Ordering::Relaxed);
+    let is_news = ranks > (known >> 32) as u32 && RANK.get().is_none() && !tells_rank(&place_of_launcher());
+    if is_news && existing().is_some() && !state::is_disabled() {
+        errno::aside(|| thread::record_now(&Fact::ProcessInfo { key: ProcessInfoKey::Place, text: &place() }));
+    }
+}
+
+/// The place of this process among those of its job: as a framework says it, or else launchers, or else the largest
+/// communicator.
 fn place() -> Vec<u8> {
+    let of_launcher = place_of_launcher();
+    let of_communicator = || {
+        let known = COMMUNICATOR.load(Ordering::Relaxed);
+        (known != 0).then_some((known as u32, (known >> 32) as u32))
+    };
+    let told = RANK.get().copied();
+    let seen = || if tells_rank(&of_launcher) { None } else { of_communicator() };
+    let Some((rank, world_size)) = told.or_else(seen) else { return of_launcher };
+    let local = of_launcher.split_inclusive(|&byte| byte == b'\n').find(|line| line.starts_with(b"local_rank="));
+    let mut text = format!("rank={rank}\nworld_size={world_size}\n").into_bytes();
+    text.extend_from_slice(local.unwrap_or_default());
+    text
+}
+
+/// Whether a text says more than the place among the processes of one machine.
+fn tells_rank(place: &[u8]) -> bool {
+    place.split(|&byte| byte == b'\n').any(|line| line.starts_with(b"rank=") || line.starts_with(b"world_size="))
+}
+
+/// What launchers say (torchrun and its likes, MindSpore's, MPI, Slurm).
+fn place_of_launcher() -> Vec<u8> {
     const NAMES: [(&str, &[&str]); 3] = [
         ("rank", &["RANK", "RANK_ID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"]),
         ("local_rank", &["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"]),
@@ -101,12 +135,7 @@ fn place() -> Vec<u8> {
     let mut text = Vec::new();
     for (name, variables) in NAMES {
         let number = |variable: &&str| std::env::var(variable).ok()?.parse::<u32>().ok();
-        let known = RANK.get().and_then(|(rank, world_size)| match name {
-            "rank" => Some(*rank),
-            "world_size" => Some(*world_size),
-            _ => None,
-        });
-        if let Some(number) = known.or_else(|| variables.iter().find_map(number)) {
+        if let Some(number) = variables.iter().find_map(number) {
             text.extend_from_slice(format!("{name}={number}\n").as_bytes());
         }
     }

@@ -39,6 +39,7 @@ mod exports;
 mod failures;
 mod finisher;
 mod hal;
+mod hccl;
 mod hooks;
 mod import_tables;
 mod introduction;

@@ -67,7 +67,7 @@ macro_rules! functions {
     };
 }
 
-functions! { () (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E, G, H, I, J, K, L, M) }
+functions! { () (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, G, H, I, J, K, L, M) }
 
 impl<F> RealFunction<F> {
     /// The next function of the first name in the loader's order, else the first of `names` that `library` has, else that

@@ -13,6 +13,7 @@ mod kernels;
 mod kill;
 mod libraries;
 mod marks;
+mod places;
 mod pool_totals;
 mod python_stacks;
 mod stacks;
