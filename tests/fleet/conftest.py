@@ -39,6 +39,15 @@ def made_job(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def small_job(tmp_path_factory):
+    """A generated job of a few ranks, and its dataset."""
+    home = tmp_path_factory.mktemp("small")
+    subprocess.run([GENERATOR, home / "job", "6", str(STEPS), "5"], check=True)
+    tool("export", home / "job", "--to=parquet", "-o", home / "dataset")
+    return home
+
+
+@pytest.fixture(scope="session")
 def recorded_job(tmp_path_factory):
     """The example of the README on the stand-in device, as four ranks that were started one by one."""
     home = tmp_path_factory.mktemp("recorded")

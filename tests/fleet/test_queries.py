@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import warnings
 
 import pytest
@@ -61,7 +62,7 @@ def test_blocks_are_as_many_as_allocations_in_csv_files(ask, recorded_job):
     assert len(alive) <= allocations
     everything = fleet._files(recorded_job / "dataset")["blocks"]
     duckdb = pytest.importorskip("duckdb")
-    assert duckdb.sql(f"SELECT count(*) FROM read_parquet({everything!r})").fetchone() == (allocations,)
+    assert duckdb.sql(f"SELECT count(*) FROM read_parquet({everything!r})").fetchall() == [(allocations,)]
 
 
 def test_use_at_the_peak_is_the_peak(ask, recorded_job):
@@ -130,20 +131,85 @@ def test_native_merge_names_the_same_rank(made_job):
     assert peaks == {row["rank"]: row["peak_bytes"] for row in rows}
 
 
-def test_damaged_files_are_named_and_left_out(ask, made_job, tmp_path):
-    job = "job=world-256"
-    for rank in (0, 1, 2):
-        for path in (made_job / "dataset").glob(f"*/{job}/rank={rank}/**/*.parquet"):
-            copy = tmp_path / "dataset" / path.relative_to(made_job / "dataset")
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            text = path.read_bytes()
-            is_meant = rank == 1 and copy.parts[-5] == "events"
-            copy.write_bytes(text[: len(text) // 2] if is_meant else text)
-    other = tmp_path / "dataset" / "events" / job / "rank=2" / "device=0" / "part-v9-1-2-3.parquet"
-    other.write_bytes(b"PAR1 of another age PAR1")
-    with pytest.warns(fleet.DatasetWarning, match=r"2 files of the dataset left out: .*\(damaged\).*version 9"):
-        rows = ask("peak", tmp_path)
-    assert [row["rank"] for row in rows] == [0, 2]
+def files_of(dataset, rank, table="*"):
+    """The files of one rank."""
+    return sorted(dataset.glob(f"{table}/job=*/rank={rank}/**/*.parquet"))
+
+
+def manifest_of(dataset, rank):
+    """The manifest of one rank, and where it is."""
+    for path in (dataset / "_manifests").iterdir():
+        manifest = json.loads(path.read_text())
+        if manifest["rank"] == rank:
+            return path, manifest
+    raise AssertionError(f"no manifest of rank {rank}")
+
+
+@pytest.fixture
+def dataset(small_job, tmp_path):
+    """A dataset of six ranks, to be broken."""
+    shutil.copytree(small_job / "dataset", tmp_path / "dataset")
+    return tmp_path / "dataset"
+
+
+def test_a_whole_dataset_is_not_complained_about(ask, dataset):
+    assert fleet.check(dataset) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [row["rank"] for row in ask("peak", dataset.parent)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_wrong_with_a_dataset_is_named_counted_and_left_out(ask, dataset):
+    (damaged,) = files_of(dataset, 1, "events")
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    (missing,) = files_of(dataset, 2, "stacks")
+    missing.unlink()
+    (copied,) = files_of(dataset, 3, "blocks")
+    shutil.copy(copied, copied.with_name("part-v1-copy.parquet"))
+    (copied.parent / "part-v9-1-2-3.parquet").write_bytes(b"PAR1 of another age PAR1")
+    path, manifest = manifest_of(dataset, 4)
+    path.write_text(json.dumps({**manifest, "version": 2}))
+    with pytest.warns(fleet.DatasetWarning) as warned:
+        rows = ask("peak", dataset.parent)
+    assert [row["rank"] for row in rows] == [0, 3, 5]
+    text = str(warned[0].message)
+    assert text.startswith("7 problems of the dataset: ")
+    problems = fleet.check(dataset)
+    assert len(problems) == 7
+    expected = [
+        ": version 2, and this package knows version 1",
+        "rank 1 of job world-6 left out: events/job=world-6/rank=1/device=0/",
+        "rank 2 of job world-6 left out: stacks/job=world-6/rank=2/",
+        "part-v1-copy.parquet left out: no manifest names it: a copy",
+        "part-v9-1-2-3.parquet left out: version 9, and this package knows version 1",
+        " and 5 more of this name left out: no manifest names it",
+        "job world-6: ranks 1, 2, 4 of 6 missing",
+    ]
+    for words in expected:
+        assert sum(words in problem for problem in problems) == 1, (words, problems)
+
+
+def test_of_two_runs_of_a_rank_the_later_one_counts(ask, dataset):
+    path, manifest = manifest_of(dataset, 0)
+    earlier = {**manifest, "start_ns": manifest["start_ns"] - 1, "files": []}
+    for entry in manifest["files"]:
+        file = dataset / entry["path"]
+        copy = file.with_name(f"part-v1-earlier-{file.name}")
+        shutil.copy(file, copy)
+        earlier["files"].append({**entry, "path": str(copy.relative_to(dataset))})
+    path.with_name("earlier.json").write_text(json.dumps(earlier))
+    with pytest.warns(fleet.DatasetWarning, match="1 problem of the dataset: rank 0 of job world-6 left out: it ran"):
+        rows = ask("leaked_blocks", dataset.parent)
+    assert [(row["rank"], row["blocks"]) for row in rows] == [(5, STEPS - 2)]
+
+
+def test_a_byte_that_is_wrong_is_found(dataset):
+    (file,) = files_of(dataset, 3, "events")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(data)
+    (problem,) = (line for line in fleet.check(dataset) if line.startswith("rank 3 of"))
+    assert problem.endswith("its checksum is another one")
 
 
 def test_wrong_questions_are_refused(made_job, tmp_path):
@@ -158,6 +224,5 @@ def test_wrong_questions_are_refused(made_job, tmp_path):
         fleet.query("peak", dataset, engine="postgres")
     with pytest.raises(fleet.AnalysisError, match="no such dataset"):
         fleet.query("peak", tmp_path / "absent")
-    with warnings.catch_warnings(), pytest.raises(fleet.AnalysisError, match="no recordings"):
-        warnings.simplefilter("ignore")
+    with pytest.raises(fleet.AnalysisError, match="no recordings"):
         fleet.query("peak", tmp_path)

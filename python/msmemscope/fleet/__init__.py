@@ -8,8 +8,9 @@
     peaks = msmemscope.fleet.query("peak", "dataset", engine="spark", master="spark://head:7077")
 
 The questions are the files ``queries/*.sql``, in one dialect that both engines understand. Needs ``duckdb``
-(``pip install msmemscope[fleet]``) or ``pyspark``. Files of the dataset that are damaged or of another version are
-left out with a warning that names them.
+(``pip install msmemscope[fleet]``) or ``pyspark``. Every recording of a dataset has a manifest that names its files.
+Recordings of which something is missing, damaged or of another version are left out as a whole, and so are files that
+belong to nobody; a warning names and counts them. ``check`` compares every byte.
 """
 
 from __future__ import annotations
@@ -21,21 +22,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from msmemscope.exceptions import AnalysisError
+from msmemscope.fleet._contents import Contents
 
-__all__ = ["DatasetWarning", "Question", "Result", "query", "questions"]
-
-SCHEMA_VERSION = 1
-TABLES = ("events", "blocks", "steps", "stacks", "frames", "recordings")
+__all__ = ["DatasetWarning", "Question", "Result", "check", "query", "questions"]
 
 _QUERIES = Path(__file__).parent / "queries"
-_PART = re.compile(r"part-v(\d+)-.*\.parquet")
 _PARAMETER = re.compile(r"^-- Parameter (\w+)(?: = (\d+))?: (.*)$", re.MULTILINE)
-_MAGIC = b"PAR1"
 _MOST_NAMED = 5
 
 
 class DatasetWarning(UserWarning):
-    """Some files of a dataset were left out."""
+    """A dataset is not whole: something was left out, or ranks are missing."""
 
 
 class Question(NamedTuple):
@@ -120,7 +117,6 @@ def query(
     if name not in known:
         raise AnalysisError(f"no question {name!r}; there are {', '.join(known)}")
     sql = _with_parameters(known[name], parameters)
-    # Relative to here: a cluster has its own idea of where things are.
     files = _files(Path(dataset).absolute())
     if engine == "duckdb":
         return _ask_duckdb(sql, files)
@@ -142,45 +138,31 @@ def _with_parameters(question: Question, given: dict[str, int]) -> str:
     return sql
 
 
+def check(dataset: str | Path) -> list[str]:
+    """Reads every byte of a dataset and says in a line each what is wrong with it; nothing if it is whole."""
+    return Contents.of(_existing(dataset), is_thorough=True).problems
+
+
+def _existing(dataset: str | Path) -> Path:
+    # Relative to here: a cluster has its own idea of where things are.
+    path = Path(dataset).absolute()
+    if not path.is_dir():
+        raise AnalysisError(f"{path}: no such dataset")
+    return path
+
+
 def _files(dataset: Path) -> dict[str, list[str]]:
     """The files of every table that can be used."""
-    if not dataset.is_dir():
-        raise AnalysisError(f"{dataset}: no such dataset")
-    files: dict[str, list[str]] = {}
-    left_out: list[str] = []
-    for table in TABLES:
-        files[table] = []
-        for path in sorted((dataset / table).glob("**/*.parquet")):
-            reason = _why_not(path)
-            if reason:
-                left_out.append(f"{path} ({reason})")
-            else:
-                files[table].append(str(path))
-    if left_out:
-        more = f" and {len(left_out) - _MOST_NAMED} more" if len(left_out) > _MOST_NAMED else ""
-        noun = "1 file" if len(left_out) == 1 else f"{len(left_out)} files"
-        text = f"{noun} of the dataset left out: {', '.join(left_out[:_MOST_NAMED])}{more}"
+    contents = Contents.of(_existing(dataset))
+    problems = contents.problems
+    if problems:
+        more = f"; and {len(problems) - _MOST_NAMED} more" if len(problems) > _MOST_NAMED else ""
+        noun = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        text = f"{noun} of the dataset: {'; '.join(problems[:_MOST_NAMED])}{more}"
         warnings.warn(text, DatasetWarning, stacklevel=3)
-    if not files["recordings"]:
+    if not contents.files["recordings"]:
         raise AnalysisError(f"{dataset}: no recordings that can be used in this dataset")
-    return files
-
-
-def _why_not(path: Path) -> str | None:
-    """Why a file cannot be used."""
-    part = _PART.fullmatch(path.name)
-    if not part:
-        return "not written by msmemscope"
-    if int(part[1]) != SCHEMA_VERSION:
-        return f"version {part[1]}, and this package knows version {SCHEMA_VERSION}"
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-            file.seek(-4, 2)
-            end = file.read(4)
-    except OSError as error:
-        return str(error)
-    return None if (start, end) == (_MAGIC, _MAGIC) else "damaged"
+    return contents.files
 
 
 # Tables that a small recording may not have: their columns with the types of the documentation.

@@ -1,19 +1,23 @@
 //! The files of a dataset, written by a thread of its own: encoding takes as long as reading, so both cores work.
 //!
-//! A file gets its name when it is complete, so that an interrupted export leaves nothing that looks like data.
+//! A file gets its name when it is complete, so that an interrupted export leaves nothing that looks like data. The
+//! last thing written is the manifest of the recording, which names its files: whoever asks the dataset knows from it
+//! what is missing, damaged, left over or there twice.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use arrow_array::RecordBatch;
+use flate2::Crc;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use serde_json::{Value, json};
 
 use super::tables::Table;
 use super::{SCHEMA_VERSION, Written};
@@ -23,12 +27,19 @@ pub(super) const GROUP_ROWS: usize = 1 << 18;
 /// Batches that wait to be written.
 const WAITING: usize = 4;
 
-/// Where the files of a recording go.
+/// Directory of the manifests. Engines leave out names that begin with an underscore.
+const MANIFESTS: &str = "_manifests";
+
+/// Where the files of a recording go, and what its manifest says of it.
 #[derive(Clone, Debug)]
 pub(super) struct Partition {
     pub(super) job: String,
     pub(super) rank: i64,
     pub(super) part: String,
+    pub(super) world_size: Option<u32>,
+    pub(super) process_id: u32,
+    pub(super) host: String,
+    pub(super) start_ns: u64,
 }
 
 impl Partition {
@@ -87,11 +98,32 @@ impl Files {
     }
 }
 
+/// A file that knows its length and checksum.
+struct Counted {
+    file: File,
+    sum: Crc,
+    bytes: u64,
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.sum.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// A file without its name.
 struct Pending {
-    writer: ArrowWriter<File>,
+    writer: ArrowWriter<Counted>,
     partial: PathBuf,
     path: PathBuf,
+    rows: u64,
 }
 
 impl Drop for Pending {
@@ -114,14 +146,42 @@ fn write_all(dataset: &Path, partition: &Partition, receive: &Receiver<Batch>) -
             }
         };
         pending.writer.write(&batch)?;
+        pending.rows += rows;
     }
+    let mut files = Vec::new();
     for mut pending in open.into_values() {
         pending.writer.finish()?;
-        fs::rename(&pending.partial, &pending.path)?;
+        let Counted { sum, bytes, .. } = pending.writer.inner();
         written.files += 1;
-        written.bytes += fs::metadata(&pending.path)?.len();
+        written.bytes += bytes;
+        let path = pending.path.strip_prefix(dataset).unwrap_or(&pending.path);
+        files.push(json!({ "path": path, "rows": pending.rows, "bytes": bytes, "crc32": sum.sum() }));
+        fs::rename(&pending.partial, &pending.path)?;
     }
+    write_manifest(dataset, partition, &files)?;
     Ok(written)
+}
+
+/// Says what belongs to the recording. Until it is there, or if it does not fit, the recording does not count.
+fn write_manifest(dataset: &Path, partition: &Partition, files: &[Value]) -> io::Result<()> {
+    let Partition { job, rank, part, world_size, process_id, host, start_ns } = partition;
+    let manifest = json!({
+        "format": "msmemscope-dataset-part",
+        "version": SCHEMA_VERSION,
+        "program_version": env!("CARGO_PKG_VERSION"),
+        "job": job,
+        "rank": rank,
+        "world_size": world_size,
+        "process_id": process_id,
+        "host": host,
+        "start_ns": start_ns,
+        "files": files,
+    });
+    let directory = dataset.join(MANIFESTS);
+    fs::create_dir_all(&directory)?;
+    let partial = directory.join(format!(".{part}.partial"));
+    fs::write(&partial, format!("{manifest}\n"))?;
+    fs::rename(&partial, directory.join(format!("{part}.json")))
 }
 
 fn create(directory: &Path, part: &str, table: Table) -> io::Result<Pending> {
@@ -136,8 +196,9 @@ fn create(directory: &Path, part: &str, table: Table) -> io::Result<Pending> {
         .set_key_value_metadata(Some(vec![version]))
         .set_created_by(concat!("msmemscope ", env!("CARGO_PKG_VERSION")).to_owned())
         .build();
-    let writer = ArrowWriter::try_new(File::create(&partial)?, table.schema(), Some(properties))?;
-    Ok(Pending { writer, partial, path })
+    let file = Counted { file: File::create(&partial)?, sum: Crc::new(), bytes: 0 };
+    let writer = ArrowWriter::try_new(file, table.schema(), Some(properties))?;
+    Ok(Pending { writer, partial, path, rows: 0 })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::path::Path;
 
 use msmemscope_event::{Device, ProcessInfoKey};
 use msmemscope_import::Recording;
-use msmemscope_timeline::FactSource;
+use msmemscope_timeline::{FactSource, FactStream};
 
 use self::files::Partition;
 use crate::Progress;
@@ -52,7 +52,18 @@ impl Written {
 
 /// Writes one recording into a dataset.
 pub fn write(recording: &Recording, dataset: &Path, progress: Progress<'_>) -> io::Result<Written> {
-    let partition = Partition { job: job(recording), rank: rank(recording), part: part(recording) };
+    let definitions = recording.definitions();
+    let host = definitions.process_information(ProcessInfoKey::HostName).unwrap_or_default();
+    let start_ns = start_ns(recording);
+    let partition = Partition {
+        job: job(recording),
+        rank: definitions.place().rank.map_or(-1, i64::from),
+        part: part(recording, host, start_ns),
+        world_size: definitions.place().world_size,
+        process_id: recording.process_id(),
+        host: String::from_utf8_lossy(host).into_owned(),
+        start_ns,
+    };
     rows::write(recording, dataset, &partition, progress)
 }
 
@@ -76,17 +87,20 @@ fn job(recording: &Recording) -> String {
     }
 }
 
-fn rank(recording: &Recording) -> i64 {
-    recording.definitions().place().rank.map_or(-1, i64::from)
+/// When a process began, nanoseconds since 1970.
+fn start_ns(recording: &Recording) -> u64 {
+    let monotonic_ns = match recording {
+        Recording::Trace { trace, .. } => trace.start_monotonic_ns(),
+        Recording::Process(_) => recording.facts().next().map_or(0, |record| record.monotonic_ns),
+    };
+    monotonic_ns.wrapping_add_signed(recording.wall_offset_ns())
 }
 
 /// Tells the files of one recording from those of others.
-fn part(recording: &Recording) -> String {
-    let host = recording.definitions().process_information(ProcessInfoKey::HostName).unwrap_or_default();
+fn part(recording: &Recording, host: &[u8], start_ns: u64) -> String {
     // Not the same as another host's, as far as anybody cares; the same in every run.
     let host = host
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
-    let start = recording.wall_offset_ns() as u64;
-    format!("part-v{SCHEMA_VERSION}-{}-{:08x}-{start:x}", recording.process_id(), host as u32)
+    format!("part-v{SCHEMA_VERSION}-{}-{:08x}-{start_ns:x}", recording.process_id(), host as u32)
 }

@@ -77,6 +77,19 @@ fn every_allocation_is_a_block_and_every_file_is_where_engines_look() {
     for place in of_devices.iter().chain(&of_processes) {
         assert_eq!(tables.get(place), Some(&1), "{place} in {tables:?}");
     }
+    let manifests: Vec<&PathBuf> = files.iter().filter(|file| file.extension().is_some_and(|it| it == "json")).collect();
+    let [manifest] = manifests[..] else { panic!("{manifests:?}") };
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(manifest).expect("a manifest")).expect("JSON");
+    assert_eq!((&manifest["job"], &manifest["rank"], &manifest["world_size"]), (&"a/b".into(), &3.into(), &8.into()));
+    let named = manifest["files"].as_array().expect("files");
+    assert_eq!(named.len(), files.len() - 1);
+    for file in named {
+        let content = std::fs::read(dataset.join(file["path"].as_str().expect("a path"))).expect("a file");
+        let mut sum = flate2::Crc::new();
+        sum.update(&content);
+        assert_eq!((file["bytes"].as_u64(), file["crc32"].as_u64()), (Some(content.len() as u64), Some(sum.sum().into())));
+    }
     // Once more: the same files, not twice as many.
     datasets::write(&recording, &dataset, &mut |_, _| {}).expect("a dataset");
     assert_eq!(files_below(&dataset), files);
