@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 """Part of `make bench`: many ranks and huge recordings. Writes docs/benchmarks-fleet.md.
 
-Merges ten thousand summaries; takes one process with many events through finishing, analysing and exporting; asks the
-dataset with DuckDB and, where `make test-fleet` has installed it, with Spark. The most memory is that of the whole
-program. Events per second are those of the wait of the user.
+Merges ten thousand summaries; takes one process with many events through finishing, analysing, exporting and viewing;
+asks the dataset with DuckDB and, where `make test-fleet` has installed it, with Spark. The most memory is that of the
+whole program. Events per second are those of the wait of the user.
 """
 
 import argparse
+import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +52,24 @@ def cost(arguments):
     return time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
+def view(path):
+    """The same for the viewer, until everything is read and analysed."""
+    begin = time.monotonic()
+    command = [PROGRAM, "view", "--no-browser", "--port=0", path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        address = server.stdout.readline().split()[0].partition("#")[0]
+        while True:
+            with urllib.request.urlopen(f"{address}api/session") as answer:
+                if json.load(answer)["complete"]:
+                    break
+            time.sleep(0.2)
+        seconds = time.monotonic() - begin
+        server.send_signal(signal.SIGINT)
+        _, status, usage = os.wait4(server.pid, 0)
+        server.returncode = os.waitstatus_to_exitcode(status)
+    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
 def merge(home):
     """What it costs to merge many summaries, and how large they are."""
     subprocess.run([MANY_RANKS, home / "one", "1", "1000", "0"], check=True)
@@ -59,7 +80,7 @@ def merge(home):
         own.mkdir(parents=True)
         said = text.replace('"rank":0,', f'"rank":{rank},').replace('"world_size":1,', f'"world_size":{SUMMARIES},')
         (own / "summary.json").write_text(said)
-    return cost(["fleet", home / "many"]), len(text)
+    return cost(["fleet", home / "many"]), view(home / "many"), len(text)
 
 
 def ask(python, dataset, engine):
@@ -89,8 +110,11 @@ def main():
     ]
     with tempfile.TemporaryDirectory(dir=ROOT / "target") as directory:
         home = Path(directory)
-        (seconds, _, mebibytes), size = merge(home)
-        said = f"`fleet` of {SUMMARIES:,} summaries of {size / 1024:.0f} KiB: {seconds:.1f} s, {mebibytes:.0f} MiB."
+        (seconds, _, mebibytes), (view_seconds, _, view_mebibytes), size = merge(home)
+        said = (
+            f"`fleet` of {SUMMARIES:,} summaries of {size / 1024:.0f} KiB: {seconds:.1f} s, {mebibytes:.0f} MiB;"
+            f" `view` of them: {view_seconds:.1f} s, {view_mebibytes:.0f} MiB."
+        )
         print(said, flush=True)
         millions = options.millions
         lines += [said, "", f"One process, {millions} million events:", ""]
@@ -100,12 +124,13 @@ def main():
         recording.mkdir()
         subprocess.run([ONE_PROCESS, recording, str(millions)], check=True)
         dataset = home / "dataset"
-        for name, command in [
-            ("finish, csv and summary", ["finish", recording]),
-            ("analyze", ["analyze", recording]),
-            ("export, Parquet", ["export", recording, "--to=parquet", "-o", dataset]),
+        for name, measured in [
+            ("finish, csv and summary", lambda: cost(["finish", recording])),
+            ("analyze", lambda: cost(["analyze", recording])),
+            ("export, Parquet", lambda: cost(["export", recording, "--to=parquet", "-o", dataset])),
+            ("view, until all is read", lambda: view(recording)),
         ]:
-            seconds, processor, mebibytes = cost(command)
+            seconds, processor, mebibytes = measured()
             rate = millions / processor
             lines.append(f"| {name} | {seconds:.0f} s | {processor:.0f} s | {rate:.2f} | {mebibytes:.0f} MiB |")
             print(lines[-1], flush=True)
