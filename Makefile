@@ -30,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-hazards test-versions \
 	test-models test-kernels torch-venv lint bench docs test-aarch64 wheel wheels python test-python test-wheel \
-	test-browser test-replay test-crate test-fleet test-atb test-frameworks
+	test-browser test-replay test-flight-recorder test-crate test-fleet test-atb test-frameworks
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
@@ -47,6 +47,7 @@ help:
 	@echo "make test-frameworks  the hooks against real frameworks: Trainer, accelerate, DeepSpeed, Megatron-core, verl"
 	@echo "make test-kernels  a million kernels, kills, an hour of drifting clocks (DRIFT_SECONDS=60 for less)"
 	@echo "make test-replay   the model behind 'replay' against the real allocator: all examples under six settings"
+	@echo "make test-flight-recorder  10^8 events through a file of 64 MiB, held against the truth"
 	@echo "make test-fleet    a job of 256 ranks as a dataset, asked with DuckDB and a Spark cluster of this machine (1 GB more)"
 	@echo "make test-atb      10^5 operations of ATB by four threads, in both ABIs and every order of preloading"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
@@ -161,6 +162,10 @@ test-kernels: build standin $(VENV)/ready
 # Not part of `make test`, where tests/torch/test_replay.py asks about two examples: it runs every example six times.
 test-replay: python standin torch-venv
 	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest tests/replay
+# Not part of `make test`, which sends five million events through 8 MiB: a hundred million through 64 MiB.
+test-flight-recorder:
+	$(CARGO) test $(LOCKED) --release --package msmemscope-trace --test suite -- --ignored --nocapture a_hundred_million
+
 # Not part of `make test`: it installs PySpark, and Java if there is none.
 test-fleet: python standin
 	$(CARGO) build $(LOCKED) --release --package made-recordings --example made_fleet

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,17 @@ PATHS = {
 }
 # So many pairs do not fit into a trace of the smallest size.
 PAIRS_BEYOND_LIMIT = 60_000
+# What making room in a flight recorder costs for each event that it forgets: kind and threads of bench/events.c.
+FORGETTING = {
+    "forgotten event": ("hal", 0),
+    "forgotten event of a pool": ("pool", 0),
+    "forgotten event, two threads": ("hal", 2),
+}
+# So many pairs do not fit into the smallest flight recorder.
+FLIGHT_RECORDER = "--flight-recorder=8MiB"
+PAIRS_BEYOND_FLIGHT_RECORDER = 450_000
+# Where a trace says how many records were left out (docs/trace-format.md).
+LEFT_OUT_OFFSET = 88
 
 # Paths of Python programs: measurement of bench/python.py, variant, the one it is compared with, events in a round.
 PYTHON_PATHS = {
@@ -68,6 +80,11 @@ def instructions(command, environment, directory):
 
 def instructions_of_pairs(options, kind, threads, depth, pairs):
     """Instructions of a C program that allocates and frees so many times; without options it runs without the tool."""
+    return instructions_and_left_out(options, kind, threads, depth, pairs)[0]
+
+
+def instructions_and_left_out(options, kind, threads, depth, pairs):
+    """The same, and how many records the recording has left out."""
     with tempfile.TemporaryDirectory() as directory:
         # The launcher is left out: it would be counted as well. Its environment is what matters.
         environment = dict(os.environ)
@@ -76,7 +93,19 @@ def instructions_of_pairs(options, kind, threads, depth, pairs):
             text = subprocess.run([str(part) for part in command], capture_output=True, check=True).stdout
             pairs_of_environment = (entry.split(b"=", 1) for entry in text.split(b"\0") if b"=" in entry)
             environment = {os.fsdecode(name): os.fsdecode(value) for name, value in pairs_of_environment}
-        return instructions([bench.WORK / "events", kind, pairs, threads, depth], environment, directory)
+        count = instructions([bench.WORK / "events", kind, pairs, threads, depth], environment, directory)
+        headers = [trace.open("rb").read(LEFT_OUT_OFFSET + 8) for trace in Path(directory).glob("*/recording.trace")]
+        return count, sum(struct.unpack_from("<Q", header, LEFT_OUT_OFFSET)[0] for header in headers)
+
+
+def cost_of_forgetting(kind, threads):
+    """What a forgotten event costs beyond what it cost to record it."""
+    pairs = PAIRS_BEYOND_FLIGHT_RECORDER // max(1, threads)
+    recorded, _ = instructions_and_left_out([], kind, threads, 0, pairs)
+    with_forgetting, left_out = instructions_and_left_out([FLIGHT_RECORDER], kind, threads, 0, pairs)
+    if not left_out:
+        sys.exit(f"nothing was forgotten of {pairs} pairs of {kind}")
+    return (with_forgetting - recorded) / left_out
 
 
 def instructions_of_python(measurement, variant, count):
@@ -103,8 +132,10 @@ def added_instructions():
         native = {name: count(path) for name, path in PATHS.items()}
         without_tool = {kind: count((None, kind, 1, 0)) for kind in sorted({path[1] for path in PATHS.values()})}
         variants = {(path[0], variant) for path in PYTHON_PATHS.values() for variant in path[1:3]}
+        forgetting = {name: pool.submit(cost_of_forgetting, *path) for name, path in FORGETTING.items()}
         python = {key: pool.submit(cost_of_one, partial(instructions_of_python, *key)) for key in sorted(variants)}
     added = {name: (cost.result() - without_tool[PATHS[name][1]].result()) / 2 for name, cost in native.items()}
+    added.update({name: cost.result() for name, cost in forgetting.items()})
     for name, (measurement, variant, base, events) in PYTHON_PATHS.items():
         added[name] = (python[measurement, variant].result() - python[measurement, base].result()) / events
     return {name: round(count, 1) for name, count in added.items()}

@@ -274,6 +274,13 @@ def report(medians, results, rivals, options):
     )
     one, four = added("on, 1 thread", "no tool, 1 thread"), added("on, 4 threads", "no tool, 4 threads")
     sections.append(f"Four threads on {os.cpu_count()} cores cost {four / one:.2f} times as much per event as one.\n")
+    kept, forgotten = (
+        added(f"{name}, for long, 1 thread", "no tool, 1 thread") for name in ("on", "flight recorder of 64 MiB")
+    )
+    sections.append(
+        f"For long is {20 * options.pairs:,} pairs. A flight recorder of 64 MiB, which forgets most of them, costs "
+        f"{forgotten / kept:.2f} times as much per event as recording all of them.\n"
+    )
     losses = sorted({line for values in medians.values() for line in values.get("losses") or []})
     sections.append(
         "heaptrack and memray are measured on malloc and free under the same call stack, the nearest work they "
@@ -327,8 +334,11 @@ def main():
     rivals = install_rivals()
     pairs = options.pairs
     fewer = pairs // 8
+    # Several times what fits into the flight recorder.
+    long = 20 * pairs
     off, shadow = ours("--events=none"), ours("--collect-mode=deferred")
     on, stacks = ours(), ours("--call-stack=c:20")
+    flight = ours("--flight-recorder=64MiB", "--trigger=signal")
     cases = {
         "no tool, 1 thread": (plain, ["hal", pairs, 1, 0]),
         "no tool, 4 threads": (plain, ["hal", pairs, 4, 0]),
@@ -341,6 +351,8 @@ def main():
         "on, 100,000 live blocks, 1 thread": (on, ["hal", pairs, 1, 0, 100_000]),
         "on with stacks c:20, 1 thread": (stacks, ["hal", fewer, 1, 20]),
         "on with stacks c:20, 4 threads": (stacks, ["hal", fewer, 4, 20]),
+        "on, for long, 1 thread": (on, ["hal", long, 1, 0]),
+        "flight recorder of 64 MiB, for long, 1 thread": (flight, ["hal", long, 1, 0]),
         f"on with stacks c:20 through {SYMBOLS:,} symbols (chain), 1 thread": (stacks, ["chain", fewer, 1, 0]),
     }
     if "heaptrack" in rivals:

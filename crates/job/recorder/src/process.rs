@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use msmemscope_event::{Fact, LossReason, ProcessInfoKey, RecordingState, StackId};
 use msmemscope_trace::TRACE_FILE_NAME;
@@ -20,6 +21,8 @@ use crate::live_chunks::LiveChunks;
 use crate::{clock, failures, introduction, losses, message, owner, requests, settings, state, strings, thread};
 
 const LONGEST_WAIT_NS: u64 = 5_000_000_000;
+/// How long a thread that needs room sleeps before it looks again whether another one has made some.
+const PAUSE_BETWEEN_QUESTIONS: Duration = Duration::from_micros(50);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 static NEXT_GENERATION: AtomicU64 = AtomicU64::new(owner::NOBODY + 1);
@@ -359,7 +362,8 @@ impl Process {
             match chunk {
                 Err(ChunkError::SizeLimit) if is_in_vain => break,
                 Err(ChunkError::SizeLimit) if clock::monotonic_ns() - asked_ns > LONGEST_WAIT_NS => break,
-                Err(ChunkError::SizeLimit) => std::thread::yield_now(),
+                // Whoever makes room takes thousands of times as long as a question.
+                Err(ChunkError::SizeLimit) => std::thread::sleep(PAUSE_BETWEEN_QUESTIONS),
                 result => return result,
             }
         }

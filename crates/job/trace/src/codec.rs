@@ -74,21 +74,57 @@ impl Output {
     }
 }
 
-/// Bytes of one record that are still to be read.
+/// A record that is read.
 struct Input<'a> {
-    rest: &'a [u8],
+    /// The record and whatever is behind it.
+    bytes: &'a [u8],
+    /// Where its next field begins.
+    at: usize,
+    /// Where it ends.
+    end: usize,
 }
 
 impl<'a> Input<'a> {
     #[inline(always)]
     fn byte(&mut self) -> Option<u8> {
-        let (&first, rest) = self.rest.split_first()?;
-        self.rest = rest;
-        Some(first)
+        let byte = self.bytes[..self.end].get(self.at)?;
+        self.at += 1;
+        Some(*byte)
     }
 
+    /// The bytes that are left.
+    #[inline(always)]
+    fn rest(&mut self) -> &'a [u8] {
+        let rest = &self.bytes[self.at..self.end];
+        self.at = self.end;
+        rest
+    }
+
+    /// A number. Eight bytes are looked at together, also those that are behind the record: nearly all numbers are shorter.
     #[inline(always)]
     fn number(&mut self) -> Option<u64> {
+        const LAST_BYTE: u64 = 0x8080_8080_8080_8080;
+        let Some(eight) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk::<8>) else {
+            return self.number_by_bytes();
+        };
+        let word = u64::from_le_bytes(*eight);
+        let ends = !word & LAST_BYTE;
+        if ends == 0 {
+            return self.number_by_bytes();
+        }
+        self.at += ends.trailing_zeros() as usize / 8 + 1;
+        if self.at > self.end {
+            return None;
+        }
+        // Everything up to the first byte that says it is the last, seven bits of each.
+        let digits = word & (ends ^ (ends - 1)) & !LAST_BYTE;
+        let pairs = digits & 0x007f_007f_007f_007f | (digits & 0x7f00_7f00_7f00_7f00) >> 1;
+        let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+        Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
+    }
+
+    #[cold]
+    fn number_by_bytes(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..70).step_by(7) {
             let byte = self.byte()?;
@@ -188,7 +224,7 @@ impl<'a> Field<'a> for &'a [u8] {
 
     #[inline(always)]
     fn take(_: &mut CodecState, input: &mut Input<'a>) -> Option<Self> {
-        Some(std::mem::take(&mut input.rest))
+        Some(input.rest())
     }
 }
 
@@ -287,7 +323,7 @@ macro_rules! fact_table {
         fn take_fields<'a>(kind: u8, state: &mut CodecState, input: &mut Input<'a>) -> Option<Fact<'a>> {
             Some(match kind {
                 $($code => Fact::$variant { $($name: field!(take state input $($wrapper $($slot)?)?)),* },)+
-                kind => Fact::Unknown { kind, payload: std::mem::take(&mut input.rest) },
+                kind => Fact::Unknown { kind, payload: input.rest() },
             })
         }
     };
@@ -465,7 +501,7 @@ pub(crate) fn peek(state: &CodecState, bytes: &[u8]) -> Option<(u64, u8)> {
         &LONG_FORM => 5,
         _ => 1,
     };
-    let mut input = Input { rest: bytes.get(prefix_bytes..)? };
+    let mut input = Input { bytes, at: prefix_bytes, end: bytes.len() };
     let kind = input.byte()? & KIND_MASK;
     let monotonic_ns = state.monotonic_ns.wrapping_add(unzigzag(input.number()?) as u64);
     Some((monotonic_ns, u8::from(!FREE_KINDS.contains(&kind))))
@@ -484,8 +520,10 @@ pub fn decode<'a>(state: &mut CodecState, bytes: &'a [u8]) -> Decoded<'a> {
         Some(&length) => (1, usize::from(length)),
     };
     let total_bytes = prefix_bytes + body_bytes;
-    let Some(body) = bytes.get(prefix_bytes..total_bytes) else { return Decoded::Torn };
-    match decode_body(state, body) {
+    if total_bytes > bytes.len() {
+        return Decoded::Torn;
+    }
+    match decode_body(state, Input { bytes, at: prefix_bytes, end: total_bytes }) {
         Some(record) => Decoded::Record(record, total_bytes),
         None => Decoded::Damaged(total_bytes),
     }
@@ -507,8 +545,7 @@ pub(crate) fn count_records(mut bytes: &[u8]) -> u64 {
 }
 
 #[inline(always)]
-fn decode_body<'a>(state: &mut CodecState, body: &'a [u8]) -> Option<Record<'a>> {
-    let mut input = Input { rest: body };
+fn decode_body<'a>(state: &mut CodecState, mut input: Input<'a>) -> Option<Record<'a>> {
     let kind = input.byte()?;
     let monotonic_ns = state.monotonic_ns.wrapping_add(unzigzag(input.number()?) as u64);
     let mut stack = |flag| if kind & flag != 0 { StackId::take(state, &mut input) } else { Some(StackId::NONE) };

@@ -19,14 +19,17 @@ use msmemscope_event::{Fact, Record, StackId, StringId};
 use crate::chunk_image::ChunkImage;
 use crate::chunk_table::{ChunkNote, ChunkUse};
 use crate::layout::{CHUNK_BYTES, CHUNK_HEADER_BYTES, chunk_file_offset, chunk_offset, file_offset};
-use crate::passing_blocks::{ReadChunk, pause_at, records_of_passing_blocks};
+use crate::passing_blocks::{pause_at, records_of_passing_blocks};
 use crate::past::records_of_the_past;
+use crate::read_chunk::{Place, ReadChunk, RecordSet};
 use crate::reader::{u32_at, u64_at};
 use crate::writer::{Descriptor, TraceFile};
 
 /// Chunks filled by threads that a round takes on at least, and at most.
 const SMALLEST_ROUND: usize = 16;
 const LARGEST_ROUND: usize = 128;
+/// Chunks that a round of the past takes on at least: few, so that what is noted of them fits the processor's caches.
+const SMALLEST_ROUND_OF_THE_PAST: usize = 4;
 /// Chunks that a round makes at most; more would be read again and again.
 pub(crate) const LARGEST_RESULT: u32 = 128;
 /// A round must free at least this share of the chunks it takes on, or it is not worth its time.
@@ -78,13 +81,13 @@ impl TraceFile {
     }
 
     fn carry_out(&self, round: &Round, descriptor: &Descriptor) -> Result<u32, i32> {
-        let chunks = round.read(descriptor)?;
-        let replaced: Vec<u32> = chunks.iter().filter(|chunk| chunk.is_replaced).map(|chunk| chunk.index).collect();
+        let mut chunks = round.read(descriptor)?;
         let superfluous = match round.is_of_the_past {
-            true => records_of_the_past(&chunks, round.end_ns),
-            false => superfluous_in_pauses(&chunks, &round.pauses),
+            true => records_of_the_past(&mut chunks, round.filled.len(), round.end_ns),
+            false => round.superfluous_in_pauses(&mut chunks),
         };
         let (images, records_left_out) = rewrite(&chunks, &superfluous.ok_or(libc::ENOMEM)?);
+        let replaced: Vec<u32> = chunks.iter().filter(|chunk| chunk.is_replaced).map(|chunk| chunk.index).collect();
         let gain = replaced.len().saturating_sub(images.len());
         if gain == 0 || gain < round.worth_while(replaced.len()) || images.len() > LARGEST_RESULT as usize {
             return Ok(0);
@@ -223,7 +226,8 @@ impl Round {
         compacted.sort_unstable_by_key(|note| note.begin_ns);
         sealed.sort_unstable_by_key(|note| note.end_ns);
         // The more is read again, the more must be gained.
-        let size = (SMALLEST_ROUND + compacted.len()).min(LARGEST_ROUND).min(sealed.len().div_ceil(share));
+        let read_besides = compacted.len() + 2 * others.len();
+        let size = (SMALLEST_ROUND_OF_THE_PAST + read_besides).min(LARGEST_ROUND).min(sealed.len().div_ceil(share));
         let rest = sealed.split_off(size);
         let begin_ns = compacted.iter().chain(&sealed).map(|note| note.begin_ns).min()?;
         let latest_ns = sealed.iter().map(|note| note.end_ns).max()?;
@@ -240,24 +244,31 @@ impl Round {
         replaced.saturating_sub(carried.count()) / SMALLEST_GAIN
     }
 
-    /// Reads the chunks; those still being written come last: what the others mention is in them by then.
+    /// Reads the chunks, first those to be replaced; those still being written come last: what the others mention is in
+    /// them by then.
     fn read(&self, descriptor: &Descriptor) -> Result<Vec<ReadChunk>, i32> {
-        let mut chunks = Vec::new();
-        for note in &self.filled {
-            let mut chunk = read_chunk(descriptor, note.index)?;
-            let (mut latest_ns, mut has_regions) = (0, false);
-            let is_sound = chunk.for_each_record(|_, record| {
-                latest_ns = latest_ns.max(record.monotonic_ns);
-                has_regions |= matches!(record.fact, Fact::LabelPush { .. });
-            });
-            chunk.is_replaced = is_sound && latest_ns < self.end_ns;
-            chunk.has_regions = has_regions;
-            chunks.push(chunk);
+        self.filled.iter().chain(&self.others).map(|note| read_chunk(descriptor, note.index)).collect()
+    }
+
+    /// Of every chunk, the records that pauses make superfluous: those of blocks that came and went, and of regions in
+    /// which nothing else happened. Says which chunks are replaced.
+    fn superfluous_in_pauses(&self, chunks: &mut [ReadChunk]) -> Option<Vec<RecordSet>> {
+        let mut has_regions = false;
+        for (position, chunk) in chunks.iter_mut().enumerate() {
+            let mut starts_regions = false;
+            let survey = chunk.survey(|_, record| starts_regions |= matches!(record.fact, Fact::LabelPush { .. }));
+            if position < self.filled.len() {
+                chunk.is_replaced = survey.is_sound && survey.latest_ns < self.end_ns;
+                has_regions |= starts_regions;
+            }
         }
-        for note in &self.others {
-            chunks.push(read_chunk(descriptor, note.index)?);
+        let mut superfluous = records_of_passing_blocks(chunks, &self.pauses)?;
+        if has_regions {
+            for place in unused_regions(chunks, &superfluous, &self.pauses) {
+                superfluous[place.chunk as usize].insert(place.record);
+            }
         }
-        Ok(chunks)
+        Some(superfluous)
     }
 }
 
@@ -270,40 +281,17 @@ fn read_chunk(descriptor: &Descriptor, index: u32) -> Result<ReadChunk, i32> {
     payload.try_reserve_exact(payload_bytes).map_err(|_| libc::ENOMEM)?;
     payload.resize(payload_bytes, 0);
     descriptor.read_at(&mut payload, chunk_file_offset(index) + CHUNK_HEADER_BYTES as u64)?;
-    Ok(ReadChunk {
-        index,
-        base_monotonic_ns: u64_at(&header, chunk_offset::BASE_MONOTONIC_NS),
-        thread_id: u32_at(&header, chunk_offset::THREAD_ID),
-        payload,
-        is_replaced: false,
-        has_regions: false,
-    })
-}
-
-/// Of every chunk, the numbers of the records that pauses make superfluous, in order: those of blocks that came and went,
-/// and of regions in which nothing else happened.
-fn superfluous_in_pauses(chunks: &[ReadChunk], pauses: &[Range<u64>]) -> Option<Vec<Vec<u32>>> {
-    let mut superfluous = records_of_passing_blocks(chunks, pauses)?;
-    for (chunk, number) in unused_regions(chunks, &superfluous, pauses) {
-        superfluous[chunk as usize].push(number);
-    }
-    superfluous.iter_mut().for_each(|numbers| numbers.sort_unstable());
-    Some(superfluous)
+    let base_monotonic_ns = u64_at(&header, chunk_offset::BASE_MONOTONIC_NS);
+    Ok(ReadChunk::new(index, base_monotonic_ns, u32_at(&header, chunk_offset::THREAD_ID), payload))
 }
 
 /// New chunks with what is to be kept of those that are replaced, and how many records are not.
-fn rewrite(chunks: &[ReadChunk], superfluous: &[Vec<u32>]) -> (Vec<ChunkImage>, u64) {
+fn rewrite(chunks: &[ReadChunk], superfluous: &[RecordSet]) -> (Vec<ChunkImage>, u64) {
     let mut images: Vec<ChunkImage> = Vec::new();
     let mut left_out = 0;
-    for (chunk, numbers) in chunks.iter().zip(superfluous) {
-        if !chunk.is_replaced {
-            continue;
-        }
-        let mut numbers = numbers.iter().copied().peekable();
-        chunk.for_each_record(|number, record| {
-            if numbers.next_if_eq(&number).is_some() {
-                left_out += 1;
-            } else if !matches!(record.fact, Fact::Thread { .. }) {
+    for (chunk, superfluous) in chunks.iter().zip(superfluous).filter(|(chunk, _)| chunk.is_replaced) {
+        left_out += chunk.for_each_kept(superfluous, |_, record| {
+            if !matches!(record.fact, Fact::Thread { .. }) {
                 add(&mut images, record);
             }
         });
@@ -333,10 +321,7 @@ fn append(image: &mut ChunkImage, record: &Record<'_>) -> bool {
 ///
 /// Chunks are not in the order of time: those that are only looked at come last, and what a thread did in a region may lie
 /// in one of them. So regions are found first, by the times of their starts and ends, and then what lies in them.
-fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], pauses: &[Range<u64>]) -> Vec<(u32, u32)> {
-    if !chunks.iter().any(|chunk| chunk.has_regions) {
-        return Vec::new();
-    }
+fn unused_regions(chunks: &[ReadChunk], superfluous: &[RecordSet], pauses: &[Range<u64>]) -> Vec<Place> {
     let mut labels: HashMap<u32, Vec<LabelChange>> = HashMap::new();
     for_each_kept(chunks, superfluous, |place, is_replaced, record| {
         let (is_start, level, label) = match record.fact {
@@ -365,13 +350,12 @@ fn unused_regions(chunks: &[ReadChunk], superfluous: &[Vec<u32>], pauses: &[Rang
     regions.values().flat_map(Regions::unused).collect()
 }
 
-/// Calls `take` with every record that stays: where it is, as chunk and number, whether its chunk is replaced, and itself.
-fn for_each_kept(chunks: &[ReadChunk], superfluous: &[Vec<u32>], mut take: impl FnMut((u32, u32), bool, &Record<'_>)) {
-    for ((position, chunk), numbers) in (0u32..).zip(chunks).zip(superfluous) {
-        let mut numbers = numbers.iter().copied().peekable();
-        chunk.for_each_record(|number, record| {
-            if numbers.next_if_eq(&number).is_none() && !matches!(record.fact, Fact::Thread { .. }) {
-                take((position, number), chunk.is_replaced, record);
+/// Calls `take` with every record that stays: where it is, whether its chunk is replaced, and itself.
+fn for_each_kept(chunks: &[ReadChunk], superfluous: &[RecordSet], mut take: impl FnMut(Place, bool, &Record<'_>)) {
+    for ((position, chunk), superfluous) in (0u32..).zip(chunks).zip(superfluous) {
+        chunk.for_each_kept(superfluous, |number, record| {
+            if !matches!(record.fact, Fact::Thread { .. }) {
+                take(Place { chunk: position, record: number }, chunk.is_replaced, record);
             }
         });
     }
@@ -380,7 +364,7 @@ fn for_each_kept(chunks: &[ReadChunk], superfluous: &[Vec<u32>], mut take: impl 
 /// A labelled region starts or ends.
 struct LabelChange {
     monotonic_ns: u64,
-    place: (u32, u32),
+    place: Place,
     is_start: bool,
     what: (u32, StringId),
     /// Whether it can be left out at all.
@@ -439,7 +423,7 @@ impl Regions {
         }
     }
 
-    fn unused(&self) -> impl Iterator<Item = (u32, u32)> {
+    fn unused(&self) -> impl Iterator<Item = Place> {
         let unused = self.0.iter().filter(|region| !region.is_used);
         unused.filter_map(|region| Some([region.start.place, region.end.as_ref()?.place])).flatten()
     }

@@ -27,6 +27,8 @@ mod moment;
 mod passing_blocks;
 mod past;
 mod past_blocks;
+mod quick_hash;
+mod read_chunk;
 mod regular_file;
 
 pub use appendix::append_facts;

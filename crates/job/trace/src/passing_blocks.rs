@@ -13,39 +13,7 @@ use std::ops::Range;
 
 use msmemscope_event::{AddressSpace, BlockProperties, Device, Fact, Pool, Record};
 
-use crate::codec::{self, CodecState, Decoded};
-
-/// A chunk whose records are looked at.
-pub(crate) struct ReadChunk {
-    /// Position in the file.
-    pub(crate) index: u32,
-    /// Time its first record is relative to.
-    pub(crate) base_monotonic_ns: u64,
-    /// Thread of its first record.
-    pub(crate) thread_id: u32,
-    /// Its records.
-    pub(crate) payload: Vec<u8>,
-    /// Whether it is about to be replaced, or only looked at.
-    pub(crate) is_replaced: bool,
-    /// Whether labelled regions begin in it, if it is about to be replaced.
-    pub(crate) has_regions: bool,
-}
-
-impl ReadChunk {
-    /// Goes through the records. False if some cannot be understood: those behind them are not seen.
-    pub(crate) fn for_each_record(&self, mut take: impl FnMut(u32, &Record<'_>)) -> bool {
-        let mut state = CodecState::new(self.base_monotonic_ns, self.thread_id);
-        let mut rest = self.payload.as_slice();
-        let mut number = 0;
-        while !rest.is_empty() {
-            let Decoded::Record(record, taken_bytes) = codec::decode(&mut state, rest) else { return false };
-            take(number, &record);
-            number += 1;
-            rest = &rest[taken_bytes..];
-        }
-        true
-    }
-}
+use crate::read_chunk::{Place, ReadChunk, RecordSet};
 
 /// What a block is found by when it ends: where the number means something, and the number.
 type BlockName = (Naming, u64);
@@ -74,13 +42,6 @@ struct Step {
     device: Device,
     naming: Naming,
     change: Change,
-}
-
-/// Where a record is: position among the chunks looked at, number in the chunk.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) chunk: u32,
-    pub(crate) record: u32,
 }
 
 impl Step {
@@ -123,9 +84,9 @@ pub(crate) fn pause_at(pauses: &[Range<u64>], monotonic_ns: u64) -> Option<&Rang
     pauses.get(next).filter(|pause| pause.contains(&monotonic_ns))
 }
 
-/// Of every chunk, the numbers of the records that can be left out, in order. Nothing if memory is short.
-pub(crate) fn records_of_passing_blocks(chunks: &[ReadChunk], pauses: &[Range<u64>]) -> Option<Vec<Vec<u32>>> {
-    let mut superfluous = vec![Vec::new(); chunks.len()];
+/// Of every chunk, the records that can be left out. Nothing if memory is short.
+pub(crate) fn records_of_passing_blocks(chunks: &[ReadChunk], pauses: &[Range<u64>]) -> Option<Vec<RecordSet>> {
+    let mut superfluous = vec![RecordSet::default(); chunks.len()];
     let mut live: HashMap<BlockName, Step> = HashMap::new();
     let mut ambiguous: HashSet<BlockName> = HashSet::new();
     let mut pause_end_ns = 0;
@@ -155,16 +116,13 @@ pub(crate) fn records_of_passing_blocks(chunks: &[ReadChunk], pauses: &[Range<u6
                     && places.iter().all(|place| chunks[place.chunk as usize].is_replaced)
                 {
                     for place in places {
-                        superfluous[place.chunk as usize].push(place.record);
+                        superfluous[place.chunk as usize].insert(place.record);
                     }
                 }
             }
             // Without the block the label would be for nothing.
             Change::Label => live.retain(|_, block| !block.holds(step.number)),
         }
-    }
-    for records in &mut superfluous {
-        records.sort_unstable();
     }
     Some(superfluous)
 }

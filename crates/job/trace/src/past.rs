@@ -8,26 +8,33 @@
 //! Blocks are followed as the timeline follows them (see [`crate::past_blocks`]), so that whoever reads what is left
 //! finds the same state as whoever reads everything.
 
-use std::collections::HashMap;
-
 use msmemscope_event::{
     BlockProperties, Device, Fact, LoopKind, Pool, PythonCallPhase, Record, STEP_RANGE_MESSAGE, StringId,
 };
 
-use crate::passing_blocks::{Place, ReadChunk};
-use crate::past_blocks::{BlockKey, PastBlock, PastBlocks};
+use crate::past_blocks::{BlockKey, NO_REGION, PastBlock, PastBlocks, RegionNumber};
+use crate::quick_hash::QuickMap;
+use crate::read_chunk::{Place, ReadChunk, RecordSet};
 
 /// Of facts that are rare and worth remembering, so many of each kind stay.
 const NEWEST_KEPT: usize = 256;
 /// Steps that stay, besides those in which blocks that are alive were allocated.
 const NEWEST_STEPS_KEPT: usize = 4096;
 
-/// Something of the past that may be left out.
+/// Something of the past that may be left out. There are hundreds of thousands of them, so it is kept small.
 struct Moment {
     monotonic_ns: u64,
     place: Place,
     thread_id: u32,
     what: What,
+}
+
+impl Moment {
+    /// What comes first in the order of all records: at the same time, what frees a block.
+    #[inline]
+    fn rank(&self) -> u64 {
+        self.monotonic_ns << 1 | u64::from(!matches!(self.what, What::Free { .. } | What::FreeByHandle { .. }))
+    }
 }
 
 /// What a fact means for what stays.
@@ -70,7 +77,8 @@ impl RegionName {
     }
 }
 
-/// Layers of regions that tell something about a block.
+const LAYERS: usize = 4;
+/// Layers of regions that tell something about a block: the first ones.
 const TELLING_LAYERS: usize = 3;
 
 /// Facts that hold until the next one of the same series.
@@ -113,6 +121,7 @@ const RARE_KINDS: usize = RareKind::CardSample as usize + 1;
 
 impl What {
     /// None if the fact stays whatever happens.
+    #[inline]
     fn of(fact: &Fact<'_>) -> Option<Self> {
         let key = |properties: &BlockProperties, address| BlockKey::new(properties, address);
         Some(match *fact {
@@ -166,61 +175,80 @@ impl What {
     }
 }
 
-/// Of every chunk, the numbers of the records that can be left out, in order. Everything before the moment counts, and
-/// all of it must be seen here. Nothing if memory is short.
-pub(crate) fn records_of_the_past(chunks: &[ReadChunk], until_ns: u64) -> Option<Vec<Vec<u32>>> {
-    let mut left_out = LeftOut { chunks, numbers: vec![Vec::new(); chunks.len()] };
-    let moments = moments_before(chunks, until_ns, &mut left_out)?;
-    let mut past = Past::new(left_out, &moments);
-    for moment in &moments {
-        past.take(moment);
+/// Of every chunk, the records that can be left out; says which of the first `candidates` chunks are replaced. Everything
+/// before the moment counts, and all of it must be seen here. Nothing if memory is short.
+pub(crate) fn records_of_the_past(
+    chunks: &mut [ReadChunk],
+    candidates: usize,
+    until_ns: u64,
+) -> Option<Vec<RecordSet>> {
+    let mut records = vec![RecordSet::default(); chunks.len()];
+    let moments = moments_before(chunks, candidates, until_ns, &mut records)?;
+    let mut past = Past::new(LeftOut { chunks, records }, &moments);
+    if moments.is_sorted_by_key(Moment::rank) {
+        moments.iter().for_each(|moment| past.take(moment));
+    } else {
+        let mut order: Vec<(u64, u32)> = Vec::new();
+        order.try_reserve_exact(moments.len()).ok()?;
+        order.extend(moments.iter().map(Moment::rank).zip(0..));
+        order.sort(); // Made for runs that are in order, of which there is one for each thread.
+        order.iter().for_each(|&(_, position)| past.take(&moments[position as usize]));
     }
     Some(past.end())
 }
 
-/// What happened before a moment, in the order of all records. What passes without a trace is left out at once.
-fn moments_before(chunks: &[ReadChunk], until_ns: u64, left_out: &mut LeftOut<'_>) -> Option<Vec<Moment>> {
+/// What happened before a moment, one thread after the other. What passes without a trace is left out at once.
+fn moments_before(
+    chunks: &mut [ReadChunk],
+    candidates: usize,
+    until_ns: u64,
+    left_out: &mut [RecordSet],
+) -> Option<Vec<Moment>> {
+    let mut order: Vec<usize> = (0..chunks.len()).collect();
+    order.sort_by_key(|&position| chunks[position].first_thread_id());
     let mut moments = Vec::new();
     let mut has_memory = true;
-    for (chunk, position) in chunks.iter().zip(0..) {
-        chunk.for_each_record(|number, record: &Record<'_>| {
+    for position in order {
+        let (chunk, left_out) = (&mut chunks[position], &mut left_out[position]);
+        let survey = chunk.survey(|number, record: &Record<'_>| {
             if record.monotonic_ns >= until_ns {
                 return;
             }
-            let place = Place { chunk: position, record: number };
             match What::of(&record.fact) {
                 None => {}
-                Some(What::Passing) => left_out.add(place),
+                Some(What::Passing) => left_out.insert(number),
                 Some(what) => {
-                    has_memory = has_memory && moments.try_reserve(1).is_ok();
+                    has_memory = has_memory && (moments.len() < moments.capacity() || moments.try_reserve(1).is_ok());
                     if has_memory {
+                        let place = Place { chunk: position as u32, record: number };
                         let Record { monotonic_ns, thread_id, .. } = *record;
                         moments.push(Moment { monotonic_ns, place, thread_id, what });
                     }
                 }
             }
         });
+        chunk.is_replaced = position < candidates && survey.is_sound && survey.latest_ns < until_ns;
     }
-    let is_free = |moment: &Moment| matches!(moment.what, What::Free { .. } | What::FreeByHandle { .. });
-    moments.sort_by_key(|moment| (moment.monotonic_ns, !is_free(moment)));
     has_memory.then_some(moments)
 }
 
 /// What is left out so far.
 struct LeftOut<'c> {
     chunks: &'c [ReadChunk],
-    numbers: Vec<Vec<u32>>,
+    records: Vec<RecordSet>,
 }
 
 impl LeftOut<'_> {
+    #[inline]
     fn can_go(&self, place: Place) -> bool {
         self.chunks[place.chunk as usize].is_replaced
     }
 
     /// Leaves out a record that nothing else depends on. One that is only looked at stays where it is.
+    #[inline]
     fn add(&mut self, place: Place) {
         if self.can_go(place) {
-            self.numbers[place.chunk as usize].push(place.record);
+            self.records[place.chunk as usize].insert(place.record);
         }
     }
 
@@ -238,9 +266,19 @@ struct Region {
     start: Place,
     end: Option<Place>,
     /// The region around it.
-    parent: Option<u32>,
+    parent: RegionNumber,
     is_used: bool,
     is_step: bool,
+}
+
+/// The regions that a thread is in, by layer, the innermost last.
+#[derive(Default)]
+struct OpenRegions([Vec<(RegionName, RegionNumber)>; LAYERS]);
+
+impl OpenRegions {
+    fn innermost(&self, layer: usize) -> RegionNumber {
+        self.0[layer].last().map_or(NO_REGION, |(_, region)| *region)
+    }
 }
 
 /// A heap that a pool has registered.
@@ -255,13 +293,14 @@ struct Past<'c> {
     /// When blocks were allocated that stay.
     kept_ns: Vec<u64>,
     regions: Vec<Region>,
-    open_regions: HashMap<(u32, usize), Vec<(RegionName, u32)>>,
-    open_ranges: HashMap<u64, u32>,
+    /// By thread.
+    open_regions: QuickMap<u32, OpenRegions>,
+    open_ranges: QuickMap<u64, RegionNumber>,
     /// Open ranges that are steps, with their devices.
-    open_steps: Vec<(Device, u32)>,
-    heaps: HashMap<(Pool, u64), Heap>,
+    open_steps: Vec<(Device, RegionNumber)>,
+    heaps: QuickMap<(Pool, u64), Heap>,
     /// Heaps withdrawn since their pool last told its total.
-    withdrawn_heaps: HashMap<(Pool, Device), Vec<(Place, Place)>>,
+    withdrawn_heaps: QuickMap<(Pool, Device), Vec<(Place, Place)>>,
     milestones: Vec<(u64, Place, Series)>,
     rare: [Vec<Place>; RARE_KINDS],
 }
@@ -275,24 +314,25 @@ impl<'c> Past<'c> {
             blocks: PastBlocks::new(moments.iter().any(finds_by_address)),
             kept_ns: Vec::new(),
             regions: Vec::new(),
-            open_regions: HashMap::new(),
-            open_ranges: HashMap::new(),
+            open_regions: QuickMap::default(),
+            open_ranges: QuickMap::default(),
             open_steps: Vec::new(),
-            heaps: HashMap::new(),
-            withdrawn_heaps: HashMap::new(),
+            heaps: QuickMap::default(),
+            withdrawn_heaps: QuickMap::default(),
             milestones: Vec::new(),
             rare: Default::default(),
         }
     }
 
+    #[inline]
     fn take(&mut self, moment: &Moment) {
         let place = moment.place;
         match moment.what {
             What::Allocation { key, size_bytes, pool, handle } => {
                 let regions = self.regions_around(moment.thread_id, key.device());
-                let begin_ns = moment.monotonic_ns;
-                let block = PastBlock::new(key, size_bytes, (pool, handle), place, begin_ns, regions);
-                for forgotten in self.blocks.begin(block) {
+                let block = PastBlock::new(size_bytes, place, moment.monotonic_ns, regions);
+                let handle = (handle != 0).then_some((pool, handle));
+                for forgotten in self.blocks.begin(key, handle, block) {
                     self.left_out.add(forgotten);
                 }
             }
@@ -331,7 +371,7 @@ impl<'c> Past<'c> {
             What::RegionStart(name) => self.region_starts(moment.thread_id, name, place),
             What::RegionEnd(name) => self.region_ends(moment.thread_id, name, place),
             What::RangeStart { range_id, device, is_step } => {
-                let region = self.new_region(place, None, is_step);
+                let region = self.new_region(place, NO_REGION, is_step);
                 self.open_ranges.insert(range_id, region);
                 if is_step {
                     self.open_steps.push((device, region));
@@ -351,17 +391,18 @@ impl<'c> Past<'c> {
     }
 
     /// The innermost regions that tell something about a block that a thread allocates now, and its step.
-    fn regions_around(&self, thread_id: u32, device: Device) -> [Option<u32>; TELLING_LAYERS + 1] {
-        let mut around = [None; TELLING_LAYERS + 1];
-        for (layer, region) in around.iter_mut().take(TELLING_LAYERS).enumerate() {
-            let open = self.open_regions.get(&(thread_id, layer));
-            *region = open.and_then(|open| open.last()).map(|(_, region)| *region);
+    #[inline]
+    fn regions_around(&self, thread_id: u32, device: Device) -> [RegionNumber; TELLING_LAYERS + 1] {
+        let mut around = [NO_REGION; TELLING_LAYERS + 1];
+        if let Some(open) = self.open_regions.get(&thread_id) {
+            (0..TELLING_LAYERS).for_each(|layer| around[layer] = open.innermost(layer));
         }
         let own = self.open_steps.iter().find(|(of, _)| *of == device);
-        around[TELLING_LAYERS] = own.or(self.open_steps.last()).map(|(_, region)| *region);
+        around[TELLING_LAYERS] = own.or(self.open_steps.last()).map_or(NO_REGION, |(_, region)| *region);
         around
     }
 
+    #[inline]
     fn block_ends(&mut self, ended: Option<PastBlock>, place: Place) {
         let Some(block) = ended else {
             // Its allocation was not seen, or its address has had another block since.
@@ -380,31 +421,30 @@ impl<'c> Past<'c> {
         self.kept_ns.push(block.begin_ns());
         for innermost in block.regions() {
             let mut next = innermost;
-            while let Some(region) =
-                next.map(|index| &mut self.regions[index as usize]).filter(|region| !region.is_used)
-            {
+            while let Some(region) = self.regions.get_mut(next as usize).filter(|region| !region.is_used) {
                 region.is_used = true;
                 next = region.parent;
             }
         }
     }
 
-    fn new_region(&mut self, start: Place, parent: Option<u32>, is_step: bool) -> u32 {
+    fn new_region(&mut self, start: Place, parent: RegionNumber, is_step: bool) -> RegionNumber {
         self.regions.push(Region { start, end: None, parent, is_used: false, is_step });
-        self.regions.len() as u32 - 1
+        self.regions.len() as RegionNumber - 1
     }
 
     fn region_starts(&mut self, thread_id: u32, name: RegionName, place: Place) {
-        let layer = (thread_id, name.layer());
-        let parent = self.open_regions.get(&layer).and_then(|open| open.last()).map(|(_, region)| *region);
-        let region = self.new_region(place, parent, false);
-        self.open_regions.entry(layer).or_default().push((name, region));
+        let region = self.regions.len() as RegionNumber;
+        let open = self.open_regions.entry(thread_id).or_default();
+        let parent = open.innermost(name.layer());
+        open.0[name.layer()].push((name, region));
+        self.new_region(place, parent, false);
     }
 
     /// Regions need not lie in each other: the innermost one of the name ends. An end without a start says nothing.
     fn region_ends(&mut self, thread_id: u32, name: RegionName, place: Place) {
-        let open = self.open_regions.get_mut(&(thread_id, name.layer()));
-        let ended = open.and_then(|open| {
+        let ended = self.open_regions.get_mut(&thread_id).and_then(|open| {
+            let open = &mut open.0[name.layer()];
             let position = open.iter().rposition(|(of, _)| *of == name)?;
             Some(open.remove(position).1)
         });
@@ -419,6 +459,9 @@ impl<'c> Past<'c> {
         if let Some(before) = self.heaps.insert((pool, address), Heap { device, place }) {
             self.left_out.add(before.place);
         }
+        if self.withdrawn_heaps.is_empty() {
+            return;
+        }
         for (registered, withdrawn) in self.withdrawn_heaps.remove(&(pool, device)).unwrap_or_default() {
             self.left_out.add_both(registered, withdrawn);
         }
@@ -432,7 +475,7 @@ impl<'c> Past<'c> {
         }
     }
 
-    fn end(mut self) -> Vec<Vec<u32>> {
+    fn end(mut self) -> Vec<RecordSet> {
         for block in self.blocks.take_live() {
             self.keep(&block);
         }
@@ -450,18 +493,13 @@ impl<'c> Past<'c> {
                 self.left_out.add(place);
             }
         }
-        let mut numbers = self.left_out.numbers;
-        numbers.iter_mut().for_each(|numbers| {
-            numbers.sort_unstable();
-            numbers.dedup();
-        });
-        numbers
+        self.left_out.records
     }
 
     /// Milestones stay that hold for a block that stays, and the newest ones.
     fn leave_out_milestones(&mut self) {
         self.kept_ns.sort_unstable();
-        let mut next_ns: HashMap<Series, u64> = HashMap::new();
+        let mut next_ns: QuickMap<Series, u64> = QuickMap::default();
         let mut counts = [0; SERIES_CLASSES];
         for &(monotonic_ns, place, series) in self.milestones.iter().rev() {
             let until_ns = next_ns.insert(series, monotonic_ns).unwrap_or(u64::MAX);

@@ -3,24 +3,35 @@
 //! Found and replaced by the rules of the timeline: a free that names no device finds the block on any, and an
 //! allocation where a block is already ends that one, whose free was lost or is yet to be written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::hash::{Hash, Hasher};
 
 use msmemscope_event::{AddressSpace, BlockProperties, Device, Pool, StringId};
 
-use crate::passing_blocks::Place;
+use crate::quick_hash::QuickMap;
+use crate::read_chunk::Place;
 
 /// Labels of a block that stay; no more of them can have an effect.
 const MOST_LABELS: usize = 8;
 
-/// What a block is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What a block is found by. There are millions of them, so it is kept small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BlockKey {
     space: AddressSpace,
     device: Device,
     address: u64,
 }
 
+impl Hash for BlockKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.address ^ u64::from(self.device.code()) << 48 ^ (self.space as u64) << 60);
+    }
+}
+
 impl BlockKey {
+    #[inline]
     pub(crate) fn new(properties: &BlockProperties, address: u64) -> Self {
         Self { space: AddressSpace::of(properties), device: properties.device, address }
     }
@@ -30,39 +41,39 @@ impl BlockKey {
     }
 }
 
-/// Records about a block besides its allocation.
+/// A region that a block was allocated in, by its number.
+pub(crate) type RegionNumber = u32;
+
+/// Stands where a block was allocated in no region.
+pub(crate) const NO_REGION: RegionNumber = RegionNumber::MAX;
+
+/// What few blocks have.
 #[derive(Debug, Default)]
-struct Attached {
+struct Details {
     labels: Vec<(u32, StringId, Place)>,
     holder: Option<Place>,
     touch: Option<Place>,
+    /// Name under which it will be freed.
+    handle: Option<(Pool, u64)>,
+    /// The allocation of the block that was where it is, and whose end was not seen.
+    replaced: Option<Place>,
 }
 
 /// A block.
 #[derive(Debug)]
 pub(crate) struct PastBlock {
-    key: BlockKey,
     size_bytes: u64,
-    /// Name under which it will be freed, zero if it has none.
-    handle: (Pool, u64),
-    place: Place,
     begin_ns: u64,
-    regions: [Option<u32>; 4],
-    attached: Option<Box<Attached>>,
-    /// The allocation of the block that was where it is, and whose end was not seen.
-    replaced: Option<Place>,
+    place: Place,
+    regions: [RegionNumber; 4],
+    details: Option<Box<Details>>,
 }
 
 impl PastBlock {
-    pub(crate) fn new(
-        key: BlockKey,
-        size_bytes: u64,
-        handle: (Pool, u64),
-        place: Place,
-        begin_ns: u64,
-        regions: [Option<u32>; 4],
-    ) -> Self {
-        Self { key, size_bytes, handle, place, begin_ns, regions, attached: None, replaced: None }
+    /// A block that is allocated by the record at a place.
+    #[inline]
+    pub(crate) fn new(size_bytes: u64, place: Place, begin_ns: u64, regions: [RegionNumber; 4]) -> Self {
+        Self { size_bytes, begin_ns, place, regions, details: None }
     }
 
     /// Its allocation.
@@ -72,7 +83,12 @@ impl PastBlock {
 
     /// The allocation of the block that was where it is, and whose end was not seen.
     pub(crate) fn replaced(&self) -> Option<Place> {
-        self.replaced
+        self.details.as_deref()?.replaced
+    }
+
+    #[inline]
+    fn handle(&self) -> Option<(Pool, u64)> {
+        self.details.as_deref()?.handle
     }
 
     /// When it was allocated.
@@ -81,21 +97,21 @@ impl PastBlock {
     }
 
     /// The innermost regions that it was allocated in.
-    pub(crate) fn regions(&self) -> [Option<u32>; 4] {
+    pub(crate) fn regions(&self) -> [RegionNumber; 4] {
         self.regions
     }
 
     /// Other records that are about it alone.
     pub(crate) fn attached(&self) -> impl Iterator<Item = Place> {
-        let attached = self.attached.as_deref();
-        let labels = attached.into_iter().flat_map(|attached| attached.labels.iter().map(|(_, _, place)| *place));
-        let others = attached.into_iter().flat_map(|attached| [attached.holder, attached.touch]).flatten();
-        labels.chain(others).chain(self.replaced)
+        self.details.as_deref().into_iter().flat_map(|details| {
+            let labels = details.labels.iter().map(|(_, _, place)| *place);
+            labels.chain(details.holder).chain(details.touch).chain(details.replaced)
+        })
     }
 
     /// Notes a label. False if the block has it already, or has as many as can matter.
     pub(crate) fn attach_label(&mut self, level: u32, label: StringId, place: Place) -> bool {
-        let labels = &mut self.attached.get_or_insert_default().labels;
+        let labels = &mut self.details.get_or_insert_default().labels;
         let is_news = labels.len() < MOST_LABELS && !labels.iter().any(|(of, text, _)| (*of, *text) == (level, label));
         if is_news {
             labels.push((level, label, place));
@@ -105,12 +121,12 @@ impl PastBlock {
 
     /// Notes who holds it; gives what was known about that before.
     pub(crate) fn attach_holder(&mut self, place: Place) -> Option<Place> {
-        self.attached.get_or_insert_default().holder.replace(place)
+        self.details.get_or_insert_default().holder.replace(place)
     }
 
     /// Notes that an operator touches it. False if one has already.
     pub(crate) fn attach_touch(&mut self, place: Place) -> bool {
-        let touch = &mut self.attached.get_or_insert_default().touch;
+        let touch = &mut self.details.get_or_insert_default().touch;
         let is_first = touch.is_none();
         touch.get_or_insert(place);
         is_first
@@ -120,62 +136,86 @@ impl PastBlock {
 /// The blocks that are alive.
 #[derive(Debug)]
 pub(crate) struct PastBlocks {
-    live: HashMap<BlockKey, PastBlock>,
-    by_handle: HashMap<(Pool, u64), BlockKey>,
+    live: QuickMap<BlockKey, PastBlock>,
+    by_handle: QuickMap<(Pool, u64), BlockKey>,
     /// In the order of their addresses, if anybody looks for an address inside a block.
     sizes: Option<BTreeMap<BlockKey, u64>>,
+    /// Where any block was.
     devices: Vec<Device>,
 }
 
 impl PastBlocks {
     pub(crate) fn new(finds_by_address: bool) -> Self {
         let sizes = finds_by_address.then(BTreeMap::new);
-        Self { live: HashMap::new(), by_handle: HashMap::new(), sizes, devices: Vec::new() }
+        Self { live: QuickMap::default(), by_handle: QuickMap::default(), sizes, devices: Vec::new() }
     }
 
-    /// A block begins. Gives the records that nothing can refer to any more.
+    /// A block begins, with the name it will be freed by if it has one. Gives the records that nothing can refer to any
+    /// more.
     ///
     /// The allocation of the block that was there before stays for now: its free may be on its way into the file.
-    pub(crate) fn begin(&mut self, mut block: PastBlock) -> Vec<Place> {
-        let mut forgotten = Vec::new();
-        while let Some(before) = self.take_replaced(&block.key) {
-            forgotten.extend(before.attached());
-            forgotten.extend(block.replaced.replace(before.place));
+    #[inline]
+    pub(crate) fn begin(&mut self, key: BlockKey, handle: Option<(Pool, u64)>, block: PastBlock) -> Vec<Place> {
+        if !self.devices.contains(&key.device) {
+            self.devices.push(key.device);
         }
-        if block.handle.1 != 0 {
-            self.by_handle.insert(block.handle, block.key);
+        let mut replaced = Vec::new();
+        while let Some(elsewhere) = self.end_elsewhere(&key) {
+            replaced.push(elsewhere);
         }
         if let Some(sizes) = &mut self.sizes {
-            sizes.insert(block.key, block.size_bytes);
+            sizes.insert(key, block.size_bytes);
         }
-        if !self.devices.contains(&block.key.device) {
-            self.devices.push(block.key.device);
+        let block = match self.live.entry(key) {
+            Entry::Vacant(entry) => entry.insert(block),
+            Entry::Occupied(entry) => {
+                let live = entry.into_mut();
+                replaced.push(std::mem::replace(live, block));
+                live
+            }
+        };
+        let mut forgotten = Vec::new();
+        for before in replaced {
+            forgotten.extend(before.attached());
+            forgotten.extend(block.details.get_or_insert_default().replaced.replace(before.place));
+            if let Some(handle) = before.handle()
+                && self.by_handle.get(&handle) == Some(&key)
+            {
+                self.by_handle.remove(&handle);
+            }
         }
-        self.live.insert(block.key, block);
+        if let Some(handle) = handle {
+            block.details.get_or_insert_default().handle = Some(handle);
+            self.by_handle.insert(handle, key);
+        }
         forgotten
     }
 
-    /// The block that another one takes the place of. The driver frees host memory and memory of cards by address alone,
-    /// so both cannot be at the same one.
-    fn take_replaced(&mut self, key: &BlockKey) -> Option<PastBlock> {
-        if let Some(block) = self.remove(key) {
-            return Some(block);
-        }
+    /// Ends a block that another one takes the place of under another key: the driver frees host memory and memory of
+    /// cards by address alone, so both cannot be at the same one.
+    #[inline]
+    fn end_elsewhere(&mut self, key: &BlockKey) -> Option<PastBlock> {
         if key.space != AddressSpace::DriverAlloc {
             return None;
         }
-        let elsewhere = if key.device == Device::Host { Device::Unknown } else { Device::Host };
-        self.end(BlockKey { device: elsewhere, ..*key })
+        let is_host = key.device == Device::Host;
+        (0..self.devices.len()).find_map(|position| {
+            let device = self.devices[position];
+            if (device == Device::Host) == is_host { None } else { self.remove(&BlockKey { device, ..*key }) }
+        })
     }
 
-    /// A block is freed by its address. A device that nobody named matches any.
+    /// A block is freed by its address. A device that nobody named matches any, first the one that nobody named either.
+    #[inline]
     pub(crate) fn end(&mut self, key: BlockKey) -> Option<PastBlock> {
-        let mut found = self.live.contains_key(&key).then_some(key);
-        if found.is_none() && key.device == Device::Unknown {
-            let keys = self.devices.iter().map(|&device| BlockKey { device, ..key });
-            found = keys.into_iter().find(|key| self.live.contains_key(key));
+        let own = if self.devices.contains(&key.device) { self.remove(&key) } else { None };
+        if own.is_some() || key.device != Device::Unknown {
+            return own;
         }
-        self.remove(&found?)
+        (0..self.devices.len()).find_map(|position| {
+            let device = self.devices[position];
+            self.remove(&BlockKey { device, ..key })
+        })
     }
 
     /// A block is freed by its handle.
@@ -184,10 +224,13 @@ impl PastBlocks {
         self.remove(&key)
     }
 
+    #[inline]
     fn remove(&mut self, key: &BlockKey) -> Option<PastBlock> {
         let block = self.live.remove(key)?;
-        if block.handle.1 != 0 && self.by_handle.get(&block.handle) == Some(key) {
-            self.by_handle.remove(&block.handle);
+        if let Some(handle) = block.handle()
+            && self.by_handle.get(&handle) == Some(key)
+        {
+            self.by_handle.remove(&handle);
         }
         if let Some(sizes) = &mut self.sizes {
             sizes.remove(key);

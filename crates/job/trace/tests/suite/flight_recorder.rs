@@ -276,7 +276,7 @@ fn what_is_alive_stays_exact() {
     check_against_truth(5_000_000, RING_BYTES);
 }
 
-/// `cargo test --release -p msmemscope-trace --test suite -- --ignored a_hundred_million_events --nocapture`
+/// `make test-flight-recorder`.
 #[test]
 #[ignore = "takes minutes"]
 fn a_hundred_million_events() {
@@ -320,7 +320,8 @@ fn a_lost_free_costs_a_record() {
     while let Some(record) = records.next() {
         old += u64::from(record.monotonic_ns < since_ns && !matches!(record.fact, Fact::Thread { .. }));
     }
-    assert!(old <= 2, "{old} records of the past");
+    // The block, the one that it replaced, and the other one if it was alive at the moment.
+    assert!(old <= 3, "{old} records of the past");
 }
 
 /// Frees of the driver say neither device nor kind of the memory.
