@@ -14,6 +14,7 @@ HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 # Properties are tried with the same inputs every time; without the seed `cargo test` looks for new ones.
 TIMED_TESTS = TEST_TIMES=$(CURDIR)/$(TEST_TIMES) PROPTEST_RNG_SEED=7 \
 	CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNNER=$(CURDIR)/scripts/timed-test
+export CARGO_HOME := $(shell scripts/cargo-home $(CURDIR)/target/cargo-home)
 # The package of a crate: most are called msmemscope-<name>.
 PACKAGE = $(if $(wildcard crates/dev/$(CRATE)),$(CRATE),msmemscope-$(patsubst msmemscope-%,%,$(CRATE)))
 

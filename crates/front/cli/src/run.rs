@@ -1,6 +1,7 @@
 //! `msmemscope [options] <program>`: one recorded job from start to report.
 
 use std::ffi::{CString, OsString};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -178,9 +179,7 @@ fn wall_clock_offset_ns() -> i64 {
 
 /// A number no other run has, never zero.
 fn fresh_run_id() -> u64 {
-    let mut bytes = [0; 8];
-    // SAFETY: the buffer is valid for its length.
-    let filled = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    let random = if filled == bytes.len() as isize { u64::from_ne_bytes(bytes) } else { 0 };
+    // Hashers start with random numbers, which the standard library gets in a way that old C libraries have.
+    let random = RandomState::new().build_hasher().finish();
     (random ^ wall_clock_offset_ns() as u64 ^ u64::from(std::process::id())) | 1
 }

@@ -103,7 +103,7 @@ struct Card {
     clock: DeviceClock,
     beginning: Vec<u8>,
     /// The thread that read last.
-    read_by: i32,
+    read_by: u32,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(std::ptr::null_mut());
@@ -303,8 +303,7 @@ impl Reader {
         {
             card.clock.compared(comparison);
         }
-        // SAFETY: always succeeds.
-        let thread_id = unsafe { libc::gettid() };
+        let thread_id = thread::thread_id();
         if std::mem::replace(&mut card.read_by, thread_id) != thread_id {
             card.clock.changes_hands();
         }

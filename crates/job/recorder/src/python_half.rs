@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use crate::{elf, errno, message, settings};
+use crate::{elf, errno, message, settings, thread};
 
 /// Queues a function for the interpreter's main thread; non-zero if the queue is full.
 type AddPendingCall = unsafe extern "C" fn(PendingCall, *mut c_void) -> c_int;
@@ -80,8 +80,7 @@ fn invite_unless(is_invited: &AtomicBool) {
 /// As [`invite`], at an import on this thread.
 #[cold]
 fn invite_at_import() {
-    // SAFETY: plain system calls.
-    let is_main_thread = unsafe { libc::gettid() == libc::getpid() };
+    let is_main_thread = thread::thread_id() == std::process::id();
     if is_main_thread || !holds_interpreter_lock() {
         invite_unless(&IS_INVITED_EARLY);
     } else if let Some(program) = prepare(&IS_INVITED_EARLY) {

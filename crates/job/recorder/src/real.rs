@@ -29,13 +29,29 @@ const OWN_LIBRARIES: [&str; 5] = [
 /// Modules that were loaded with the program and can never be unloaded.
 static STARTUP_MODULES: AtomicUsize = AtomicUsize::new(0);
 
+/// Part of the C++ ABI of the C library: calls `callback(object)` when the thread exits.
+type CallAtThreadExit = unsafe extern "C" fn(
+    callback: unsafe extern "C" fn(*mut c_void),
+    object: *mut c_void,
+    address_in_library: *mut c_void,
+) -> i32;
+
+// glibc 2.17 does not have it yet. What a library needs by an ordinary name must be there when it is loaded, so this is a
+// weak one: the loader leaves the word empty then.
+std::arch::global_asm!(
+    ".pushsection .data.rel.msmemscope_call_at_thread_exit, \"aw\"",
+    ".weak __cxa_thread_atexit_impl",
+    ".hidden msmemscope_call_at_thread_exit",
+    ".global msmemscope_call_at_thread_exit",
+    ".balign 8",
+    "msmemscope_call_at_thread_exit:",
+    ".8byte __cxa_thread_atexit_impl",
+    ".popsection",
+);
+
 unsafe extern "C" {
-    /// Part of the C++ ABI of the C library: calls `callback(object)` when the thread exits.
-    fn __cxa_thread_atexit_impl(
-        callback: unsafe extern "C" fn(*mut c_void),
-        object: *mut c_void,
-        address_in_library: *mut c_void,
-    ) -> i32;
+    #[link_name = "msmemscope_call_at_thread_exit"]
+    static CALL_AT_THREAD_EXIT: Option<CallAtThreadExit>;
 }
 
 /// A function of another library, by its signature.
@@ -206,8 +222,25 @@ pub fn keep_loaded(
     object: *mut c_void,
 ) {
     if module_index >= STARTUP_MODULES.load(Ordering::Relaxed) {
-        // SAFETY: the object stays and the callback has the right form; the library is loaded.
-        unsafe { __cxa_thread_atexit_impl(forget, object, address) };
+        // SAFETY: the loader has filled it in before anything of this library ran, and nobody writes to it.
+        match unsafe { CALL_AT_THREAD_EXIT } {
+            // SAFETY: the object stays and the callback has the right form; the library is loaded.
+            Some(call_at_thread_exit) => _ = unsafe { call_at_thread_exit(forget, object, address) },
+            None => keep_for_good(address),
+        }
+    }
+}
+
+/// Keeps the library that an address is in loaded as long as the process lives.
+#[cold]
+fn keep_for_good(address: *mut c_void) {
+    // SAFETY: plain old data, for which zero is a valid value.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid place for the answer; the name is that of a loaded library, which is not loaded anew.
+    unsafe {
+        if libc::dladdr(address, &mut found) != 0 {
+            libc::dlopen(found.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        }
     }
 }
 

@@ -599,7 +599,7 @@ pub fn leave_region(label: OpenLabel) {
 }
 
 /// Kernel id of this thread.
-fn thread_id() -> u32 {
+pub fn thread_id() -> u32 {
     // SAFETY: always succeeds.
     (unsafe { libc::syscall(libc::SYS_gettid) }) as u32
 }

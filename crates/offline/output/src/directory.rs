@@ -264,10 +264,11 @@ fn make_directory(parent: RawFd, name: &OsStr) -> io::Result<()> {
 }
 
 fn rename_without_replacing(from_holder: RawFd, from: &CStr, to_holder: RawFd, to: &CStr) -> io::Result<()> {
+    let (from_name, to_name, flags) = (from.as_ptr(), to.as_ptr(), libc::RENAME_NOREPLACE);
+    // glibc has a function for it from 2.28 on.
     // SAFETY: all names are valid C strings; the calls touch no other memory.
-    let renamed = succeeded(unsafe {
-        libc::renameat2(from_holder, from.as_ptr(), to_holder, to.as_ptr(), libc::RENAME_NOREPLACE)
-    });
+    let renamed = unsafe { libc::syscall(libc::SYS_renameat2, from_holder, from_name, to_holder, to_name, flags) };
+    let renamed = succeeded(renamed as libc::c_int);
     let Err(error) = renamed else { return Ok(()) };
     if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP)) {
         return Err(error);
