@@ -30,8 +30,8 @@ PYTHON_SOURCES := python tests bench examples standin scripts/terminal-picture s
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-hazards test-versions \
-	test-models test-kernels torch-venv lint bench docs test-aarch64 wheel wheels python test-python test-wheel \
-	test-browser test-replay test-flight-recorder test-crate test-fleet test-atb test-frameworks
+	test-models test-kernels torch-venv lint bench docs test-aarch64 test-old-glibc wheel wheels python test-python \
+	test-wheel test-browser test-replay test-flight-recorder test-crate test-fleet test-atb test-frameworks
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
@@ -59,7 +59,8 @@ help:
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
 	@echo "make docs          write the references anew, all pages as a site into target/site, those of the crates into target/doc"
-	@echo "make test-aarch64  take stacks in emulated aarch64 programs"
+	@echo "make test-aarch64  the aarch64 wheel in an emulated Debian: recording, kills, findings, a training with torch_npu (4 GB)"
+	@echo "make test-old-glibc  the x86_64 wheel on Ubuntu 16.04 (glibc 2.23) with Python 3.9, built there"
 
 build:
 	$(CARGO) build $(LOCKED) --release --workspace
@@ -224,6 +225,10 @@ lint:
 	scripts/check-aarch64
 	$(CARGO) check $(LOCKED) --manifest-path fuzz/Cargo.toml --target-dir target --no-default-features
 
-# Native stacks on the other architecture, emulated.
-test-aarch64:
-	scripts/test-aarch64
+# Not part of `make test`: emulated, and with another torch.
+test-aarch64: $(VENV)/ready $(WHEEL_TOOLS)/ready
+	scripts/test-aarch64 $(VENV) $(WHEEL_TOOLS)
+
+# Not part of `make test`: it takes the packages of an old release and builds a Python there.
+test-old-glibc: $(VENV)/ready $(WHEEL_TOOLS)/ready
+	scripts/test-old-glibc $(VENV) $(WHEEL_TOOLS)

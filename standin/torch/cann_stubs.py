@@ -8,6 +8,7 @@ so what the stand-in has is preferred to the stub.
 Usage: cann_stubs.py <site-packages>
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -39,7 +40,16 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         code = Path(scratch, "stub.c")
         code.write_text("\n".join(source))
-        command = ["cc", "-shared", "-fPIC", "-w", code, f"-Wl,-soname,{LIBRARY}", "-o", libraries / LIBRARY]
+        command = [
+            os.environ.get("CC", "cc"),
+            "-shared",
+            "-fPIC",
+            "-w",
+            code,
+            f"-Wl,-soname,{LIBRARY}",
+            "-o",
+            libraries / LIBRARY,
+        ]
         subprocess.run(command, check=True)
     print(f"{len(source)} stubs of CANN functions in {libraries / LIBRARY}")
 

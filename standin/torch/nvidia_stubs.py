@@ -7,6 +7,7 @@ returns "no device".
 Usage: nvidia_stubs.py <site-packages>
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def build_stub(directory, library, symbols):
         code.write_text("\n".join(source))
         script = Path(scratch, "versions")
         script.write_text("\n".join(versions))
-        command = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", code, f"-Wl,-soname,{library}"]
+        command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-w", "-fno-builtin", code, f"-Wl,-soname,{library}"]
         if versions:
             command.append(f"-Wl,--version-script={script}")
         subprocess.run([*command, "-o", Path(directory, library)], check=True)
@@ -75,7 +76,10 @@ def main():
     unversioned = set()
     symbols = defaultdict(lambda: defaultdict(set))
     for path in sorted((site_packages / "torch" / "lib").glob("*.so*")):
-        wanted = {name for name in needed_libraries(path) if NVIDIA_LIBRARY.match(name)}
+        # The wheel for aarch64 brings NVIDIA's libraries for the processor along.
+        wanted = {
+            name for name in needed_libraries(path) if NVIDIA_LIBRARY.match(name) and not (path.parent / name).exists()
+        }
         libraries |= wanted
         if not wanted:
             continue

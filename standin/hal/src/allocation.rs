@@ -4,12 +4,13 @@ use crate::address::AddressSpace;
 use crate::error::DriverError;
 use crate::flags::{Place, page_bytes_of_flags, place_of_flags};
 use crate::state::{Call, lock, state};
+use standin_support::size_from_environment;
 use standin_truth::Kind;
 use standin_truth::format::HOST_DEVICE;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Where the addresses of device 0 start; every further device follows at `RANGE_BYTES`.
+/// Where the addresses of device 0 start; every further device follows at `RANGE_BYTES`, however much of that is mapped.
 const DEVICE_BASE: u64 = 0x12c0_4120_0000;
 /// Where pinned host memory starts.
 const HOST_BASE: u64 = 0x1200_0000_0000;
@@ -43,18 +44,19 @@ impl Allocations {
         match self.spaces.entry(key) {
             Entry::Occupied(space) => Some(space.into_mut()),
             Entry::Vacant(place) => {
-                let start = map_range(base)?;
-                Some(place.insert(AddressSpace::new(start, start + RANGE_BYTES)))
+                // Emulators of processors take seconds to map as much as there is by default.
+                let length = size_from_environment("STANDIN_ADDRESS_BYTES", RANGE_BYTES).min(RANGE_BYTES);
+                let start = map_range(base, length as usize)?;
+                Some(place.insert(AddressSpace::new(start, start + length)))
             }
         }
     }
 }
 
 /// Maps the address range of a device: backed page by page when touched.
-fn map_range(base: u64) -> Option<u64> {
+fn map_range(base: u64, length: usize) -> Option<u64> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let length = RANGE_BYTES as usize;
     // SAFETY: the fixed address is only used where nothing is mapped; results are checked.
     unsafe {
         let mut mapped = libc::mmap(base as *mut _, length, access, kind | libc::MAP_FIXED_NOREPLACE, -1, 0);
