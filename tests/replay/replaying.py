@@ -21,6 +21,9 @@ EXAMPLES = {
     "inference.py": ("inference.py", "--steps", "20"),
     "expandable_segments.py": ("expandable_segments.py",),
 }
+# Uses three streams; no example does.
+STREAMS = "streams.py"
+JOBS = {STREAMS: (Path(__file__).parent / "jobs" / STREAMS,)}
 # What it asks for depends on what it gets, so only its own settings say anything about it.
 OUT_OF_MEMORY = ("out_of_memory.py",)
 # As the variable has them. One of the examples would choose for itself if nothing were set.
@@ -51,7 +54,7 @@ class Curve:
 def record(directory, example, settings):
     """Really runs an example under settings of the allocator; returns its recording."""
     output = directory / f"{example}-{settings.replace(':', '_').replace(',', '_')}"
-    script, *arguments = EXAMPLES.get(example, OUT_OF_MEMORY)
+    script, *arguments = {**EXAMPLES, **JOBS}.get(example, OUT_OF_MEMORY)
     environment = {
         **os.environ,
         "PYTORCH_NPU_ALLOC_CONF": settings,
@@ -77,6 +80,13 @@ def replayed(recording, settings=None):
     with open(curve, newline="") as file:
         rows = list(csv.DictReader(file))
     return card, rows
+
+
+def said(recording):
+    """What people read about a recording."""
+    result = subprocess.run([PROGRAM, "replay", recording], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return " ".join(result.stdout.split())
 
 
 def real(recording):

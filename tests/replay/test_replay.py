@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from replaying import DEFAULTS, EXACT, EXAMPLES, SETTINGS, predicted, real, record
+from replaying import DEFAULTS, EXACT, EXAMPLES, SETTINGS, STREAMS, predicted, real, record, said
 
 ROWS = {}
 
@@ -50,6 +50,18 @@ def test_a_full_card_is_full_in_the_model(recordings, settings):
     assert card["agreement"]["driver_calls"][0] == card["agreement"]["driver_calls"][1]
     as_recorded = next(trial for trial in card["trials"] if trial["is_recorded"])
     assert as_recorded["outcome"]["failure"], "with the block that it did not get it runs out"
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, EXACT])
+def test_what_several_streams_make_different_is_stated(recordings, settings):
+    recording = recordings(STREAMS, settings)
+    _, card = real(recording)
+    agreement = card["agreement"]
+    assert agreement["differing"] > 0, "recordings do not tell streams"
+    text = said(recording)
+    assert "it reserved something else after" in text
+    is_far_off = agreement["largest_difference_bytes"] > card["recorded"]["peak_reserved_bytes"] / 100
+    assert ("That is too far off" in text) == is_far_off
 
 
 def test_the_table_is_whole():
