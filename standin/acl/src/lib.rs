@@ -9,6 +9,7 @@ mod descriptor;
 mod device;
 mod error;
 mod event;
+mod exception;
 mod host_register;
 mod information;
 mod initialization;

@@ -71,3 +71,19 @@ unsafe extern "C" fn aclrtStreamGetId(stream: *mut c_void, id: *mut i32) -> i32 
     // SAFETY: the runtime checks handle and pointer.
     unsafe { aclrtStreamGetIdImpl(stream, id) }
 }
+
+/// Priorities that streams may have; the smaller number goes first.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn aclrtDeviceGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> i32 {
+    const LEAST: i32 = 7;
+    const GREATEST: i32 = 0;
+    if least.is_null() || greatest.is_null() {
+        return INVALID_PARAMETER;
+    }
+    // SAFETY: checked above; writable by the contract of the C function.
+    unsafe {
+        least.write(LEAST);
+        greatest.write(GREATEST);
+    }
+    0
+}

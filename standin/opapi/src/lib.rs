@@ -6,6 +6,7 @@
 
 mod argument;
 mod executor;
+mod initialization;
 mod kernel;
 mod macros;
 mod not_computed;

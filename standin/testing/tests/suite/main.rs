@@ -1,5 +1,6 @@
 //! The stand-in device as C programs see it.
 
+mod channels;
 mod device;
 mod kernels;
 mod kill;
