@@ -7,6 +7,8 @@ RELEASE := target/release
 STANDIN := target/standin
 TORCH_VENV ?= target/torch-venv
 FLEET_VENV ?= target/fleet-venv
+MINDSPORE_VERSION ?= 2.10.0
+MINDSPORE_VENV ?= target/mindspore-$(MINDSPORE_VERSION)-venv
 
 # How long each test took: see scripts/timed-test.
 TEST_TIMES := target/test-times
@@ -31,7 +33,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help build standin demo demo-torch test test-fast test-standin test-torch test-budget test-hazards test-versions \
 	test-models test-kernels torch-venv lint bench docs test-aarch64 test-old-glibc wheel wheels python test-python \
-	test-wheel test-browser test-replay test-flight-recorder test-crate test-fleet test-atb test-frameworks
+	test-wheel test-browser test-replay test-flight-recorder test-crate test-fleet test-atb test-frameworks test-mindspore
 
 help:
 	@echo "make build         build the program and its libraries into $(RELEASE)"
@@ -51,6 +53,7 @@ help:
 	@echo "make test-flight-recorder  10^8 events through a file of 64 MiB, held against the truth"
 	@echo "make test-fleet    a job of 256 ranks as a dataset, asked with DuckDB and a Spark cluster of this machine (1 GB more)"
 	@echo "make test-atb      10^5 operations of ATB by four threads, in both ABIs and every order of preloading"
+	@echo "make test-mindspore  the real MindSpore on the stand-in device (1.6 GB more; MINDSPORE_VERSION=2.7.0 for another)"
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
 	@echo "make test-python   the Python package, without any framework"
 	@echo "make test-wheel    install the wheel and the installer made of it into fresh places, use them, remove them"
@@ -173,6 +176,11 @@ test-fleet: python standin
 	$(CARGO) build $(LOCKED) --release --package made-recordings --example made_fleet
 	scripts/fleet-venv $(FLEET_VENV)
 	$(FLEET_VENV)/bin/python -m pytest tests/fleet
+# Not part of `make test`: it installs MindSpore, 0.8 GB to download.
+test-mindspore: python standin
+	scripts/mindspore-venv $(MINDSPORE_VENV) $(MINDSPORE_VERSION)
+	STANDIN_HOME=$(CURDIR)/$(MINDSPORE_VENV)/standin/latest scripts/standin-run \
+		$(MINDSPORE_VENV)/bin/python -m pytest tests/mindspore
 # Not part of `make test`, which runs the same with fewer operations.
 test-atb: build standin
 	ATB_LAYERS=5000 $(CARGO) test $(LOCKED) -p msmemscope-recorder --test suite atb::

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Callable
 
-from . import _host_tensors, _import_hook, _internal, _messages, _mstx
+from . import _host_tensors, _import_hook, _internal, _messages, _mindspore, _mstx
 from ._snapshot import observe_out_of_memory
 from ._tracer import tracer
 from ._watcher import watcher
@@ -46,6 +46,7 @@ def _synchronise() -> None:
     looks = is_on and _internal.wants_holders()
     if is_on:
         _follow_torch_npu()
+        _mindspore.follow()
     is_wanted = wants_operators or wants_accesses or owners or host or watch or looks
     if not is_wanted and "msmemscope._torch" not in sys.modules:
         return

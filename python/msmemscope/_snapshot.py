@@ -76,13 +76,16 @@ class _Runtime:
         return count.value
 
     def current_device(self) -> int:
+        return self._device_of_thread()
+
+    def _device_of_thread(self) -> int:
         device = ctypes.c_int32()
         self._call("aclrtGetDevice", ctypes.byref(device))
         return device.value
 
     def read(self, device: int) -> _Counters:
         try:
-            before: int | None = self.current_device()
+            before: int | None = self._device_of_thread()
         except FrameworkError:
             before = None
         if before != device:
@@ -96,11 +99,38 @@ class _Runtime:
         return _Counters(0, 0, 0, 0, total.value, free.value)
 
 
+class _MindSpore(_Runtime):
+    """Counters of MindSpore's pool, which a process has on one device."""
+
+    def __init__(self, mindspore: Any, library: ctypes.CDLL) -> None:
+        super().__init__(library)
+        self._runtime = mindspore.runtime
+        self._device = int(mindspore.get_context("device_id"))
+
+    def current_device(self) -> int:
+        return self._device
+
+    def read(self, device: int) -> _Counters:
+        counters = super().read(device)
+        if device != self._device:
+            return counters
+        runtime = self._runtime
+        return counters._replace(
+            reserved=runtime.memory_reserved(),
+            max_reserved=runtime.max_memory_reserved(),
+            allocated=runtime.memory_allocated(),
+            max_allocated=runtime.max_memory_allocated(),
+        )
+
+
 def _provider() -> Any:
     torch_npu = sys.modules.get("torch_npu")
     if torch_npu is not None:
         return _TorchNpu(torch_npu)
     library = _loaded_runtime()
+    mindspore = sys.modules.get("mindspore")
+    if library is not None and hasattr(mindspore, "runtime"):
+        return _MindSpore(mindspore, library)
     if library is not None:
         return _Runtime(library)
     try:

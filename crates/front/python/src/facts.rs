@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use msmemscope_control::{Recorder, SnapshotFact};
-use msmemscope_event::{AutogradPhase, Device, LoopKind, PythonCallPhase, Severity};
+use msmemscope_event::{AutogradPhase, Device, LoopKind, Pool, PythonCallPhase, Severity};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -146,6 +146,15 @@ fn snapshot(device_id: Option<i64>, name: &str, numbers: [u64; 6]) {
     }
 }
 
+/// MindSpore's pool has refused memory without asking the driver: on which device, how many bytes, zero if it does not
+/// say, and whether the job has set it a limit.
+#[pyfunction]
+fn mindspore_refused(device_id: i64, size_bytes: u64, is_limited: bool) {
+    if let Some(recorder) = recorder() {
+        recorder.pool_refused(Pool::Mindspore, Device::from_id(device_id), size_bytes, is_limited);
+    }
+}
+
 /// A region named by the user begins.
 #[pyfunction]
 fn region_begin(name: u32) {
@@ -207,6 +216,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(module_call, module)?)?;
     module.add_function(wrap_pyfunction!(holder, module)?)?;
     module.add_function(wrap_pyfunction!(snapshot, module)?)?;
+    module.add_function(wrap_pyfunction!(mindspore_refused, module)?)?;
     module.add_function(wrap_pyfunction!(region_begin, module)?)?;
     module.add_function(wrap_pyfunction!(region_end, module)?)?;
     module.add_function(wrap_pyfunction!(call_soon, module)?)

@@ -181,6 +181,9 @@ methods! {
     fn leave_failures_to_guest() = failures_are_told();
     /// A request from outside that was left to a guest is met: zero, or an errno.
     fn answer_request(number: u32, result: i32) = answer_request(number, result);
+    /// The pool of a framework has refused memory without asking the driver; zero bytes if nobody says how many.
+    fn pool_refused(pool: Pool, device: Device, size_bytes: u64, is_limited: bool)
+        = pool_refused(pool as u32, device.code(), size_bytes, u32::from(is_limited));
 }
 
 impl Recorder {

@@ -289,6 +289,10 @@ pub struct ControlTable {
     pub settings_text: unsafe extern "C" fn(buffer: *mut u8, capacity: usize) -> usize,
     /// A guest has met a request from outside that was left to it: zero, or an errno.
     pub answer_request: unsafe extern "C" fn(number: u32, result: i32),
+
+    /// The pool of a framework has refused memory without asking the driver: its code, that of the device, the bytes
+    /// that were asked for, zero if nobody says, and non-zero if the job has set a limit to the pool.
+    pub pool_refused: unsafe extern "C" fn(pool: u32, device: u32, size_bytes: u64, is_limited: u32),
 }
 
 /// The runtime was initialised or a device was chosen.

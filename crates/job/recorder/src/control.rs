@@ -1,6 +1,7 @@
 //! The recorder's side of the control table: what the Python package and other guests can ask for.
 
 use std::ffi::{CString, c_void};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use msmemscope_control::{
@@ -8,8 +9,9 @@ use msmemscope_control::{
     SnapshotFact, TABLE_VERSION, WatchFact,
 };
 use msmemscope_event::{
-    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Fact, Framework, LoopKind,
-    LossReason, MemoryType, PageType, Pool, PythonCallPhase, RecordingState, Severity, SnapshotNumbers, StringId,
+    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, DeviceMap, Fact, Framework,
+    LoopKind, LossReason, MemoryType, PageType, Pool, PythonCallPhase, RecordingState, Severity, SnapshotNumbers,
+    StringId,
 };
 use msmemscope_settings::{EventSet, LevelSet, Recording};
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
@@ -18,7 +20,7 @@ use crate::import_tables::Redirection;
 use crate::open_labels::OpenLabel;
 use crate::thread::StartedOperator;
 use crate::{
-    acl, atb, block_observer, errno, hooks, import_tables, introduction, kernels, launches, lookup, losses, mstx,
+    acl, atb, block_observer, card, errno, hooks, import_tables, introduction, kernels, launches, lookup, losses, mstx,
     process, refusals, requests, settings, sources, state, strings, thread,
 };
 
@@ -70,6 +72,7 @@ static TABLE: ControlTable = ControlTable {
     observe_operators,
     settings_text,
     answer_request,
+    pool_refused,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -329,6 +332,19 @@ unsafe extern "C" fn free(pool: u32, device: u32, address: u64) {
     if state::records_blocks() {
         thread::record_event_now(&Fact::Free { properties: guest_properties(pool, device), address });
     }
+}
+
+/// The card is asked first, as when the driver refuses. What to say about it is up to the guest, who knows more.
+unsafe extern "C" fn pool_refused(pool: u32, device: u32, size_bytes: u64, is_limited: u32) {
+    const OUT_OF_MEMORY: i64 = 6;
+    if !state::records_everything() {
+        return;
+    }
+    let properties = guest_properties(pool, device);
+    let visible = std::env::var_os("ASCEND_RT_VISIBLE_DEVICES").unwrap_or_default();
+    card::sample(DeviceMap::parse(visible.as_bytes()).physical(properties.device));
+    let (flag, error) = (u64::from(is_limited), OUT_OF_MEMORY);
+    thread::record_rare_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
 }
 
 unsafe extern "C" fn label_push(level: u32, label: u32) {

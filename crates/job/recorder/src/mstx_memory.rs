@@ -11,7 +11,7 @@ use msmemscope_control::SOURCE_POOL;
 use msmemscope_event::{BlockProperties, Device, Fact, LossReason, Pool};
 
 use crate::domains::Domain;
-use crate::{block_observer, losses, sources, state, thread, told_totals};
+use crate::{acl, block_observer, losses, sources, state, thread, told_totals};
 
 /// `mstxMemVirtualRangeDesc_t`.
 #[repr(C)]
@@ -59,7 +59,9 @@ static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Range {
     fn properties(&self, pool: Pool) -> BlockProperties {
-        BlockProperties::framework(pool, Device::from_id(i64::from(self.device_id)))
+        let said = Device::from_id(i64::from(self.device_id));
+        let device = if pool == Pool::Mindspore && self.device_id == 0 { device_of_mindspore(said) } else { said };
+        BlockProperties::framework(pool, device)
     }
 
     fn size_bytes(&self) -> u64 {
@@ -67,6 +69,14 @@ impl Range {
             losses::count(LossReason::BadMessage, 1);
             0
         })
+    }
+}
+
+/// MindSpore says device 0 whatever device it uses. The thread that allocates has chosen the right one.
+fn device_of_mindspore(said: Device) -> Device {
+    match acl::current_device() {
+        device @ Device::Npu(_) => device,
+        _ => said,
     }
 }
 

@@ -7,6 +7,9 @@
 //! A framework may also refuse on its own account, because the job has set a limit below the size of the
 //! card. The driver is not asked then. What is left of it is the snapshot that is taken whenever PyTorch
 //! says that memory has run out; if the driver has refused nothing right before, it was the limit.
+//!
+//! MindSpore's pool never lets the driver refuse: it knows how much it may have, and stops there. The job's exception tells
+//! that it has refused, and mostly not how much was asked for.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +38,8 @@ use crate::verdict::{self, AllocatorSettings, Verdict};
 
 /// Blocks listed unless the user says otherwise.
 pub const DEFAULT_LISTED_BLOCKS: usize = 10;
+/// Who refuses if MindSpore's pool does.
+const MINDSPORE: &str = "MindSpore";
 /// What the driver returns when memory has run out.
 const OUT_OF_MEMORY: i64 = 6;
 /// Failures within this time are one story.
@@ -176,12 +181,19 @@ pub struct Failure {
 /// All failures of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OutOfMemoryReport {
-    /// How often the driver was out of memory.
+    /// How often there was no memory left, as the driver or MindSpore's pool said.
     pub failures: u64,
     /// How often PyTorch refused because of a limit of the job.
     pub limit_failures: u64,
     /// The ones that were looked at closely.
     pub details: Vec<Failure>,
+}
+
+impl Failure {
+    /// Whether MindSpore's pool refused, without asking the driver.
+    pub fn is_of_mindspore(&self) -> bool {
+        self.function == MINDSPORE
+    }
 }
 
 impl OutOfMemoryReport {
@@ -309,6 +321,7 @@ impl OutOfMemory {
             failure.recovered |= failure.device == device
                 && failure.thread_id == event.thread_id
                 && failure.verdict != Verdict::OwnLimit
+                && !failure.is_of_mindspore()
                 && block.size_bytes >= failure.requested_bytes;
         }
     }
@@ -332,6 +345,7 @@ impl OutOfMemory {
                 self.report.failures += 1;
                 let function = match interface {
                     AllocationInterface::Create => "halMemCreate",
+                    AllocationInterface::Framework => MINDSPORE,
                     _ => "halMemAlloc",
                 };
                 let request = Request::Driver { function, size_bytes, flag };

@@ -19,6 +19,12 @@ const SMALLEST_PART_OF_OTHERS: u64 = 10;
 /// Lines that grow must hold at least this part of what frameworks use to be called the reason.
 const SMALLEST_PART_OF_GROWTH: u64 = 2;
 
+/// Without the size of the request, something must hold this part of what the job uses to be called the reason.
+const SMALLEST_PART_WITHOUT_SIZE: u64 = 4;
+/// MindSpore leaves at most a fifteenth of the card to others by itself. More than this part is free because the job has
+/// set a limit, or because the request alone was larger.
+const LARGEST_PART_LEFT_FREE: u64 = 10;
+
 /// Gaps must make up this part of what is in use to be called the reason in the middle of a forward pass.
 const SMALLEST_PART_OF_GAPS_IN_FORWARD: u64 = 2;
 
@@ -75,8 +81,14 @@ impl AllocatorSettings {
     }
 }
 
-/// Says why the driver refused.
+/// Says why memory was refused.
 pub(crate) fn judge(failure: &Failure) -> Verdict {
+    if failure.leaves_much_free() {
+        return if failure.flag == 0 { Verdict::Demand } else { Verdict::OwnLimit };
+    }
+    if failure.requested_bytes == 0 {
+        return judge_without_size(failure);
+    }
     let requested = failure.requested_bytes;
     let free = failure.free_bytes.unwrap_or(0);
     let others = failure.others_bytes;
@@ -102,7 +114,31 @@ pub(crate) fn judge(failure: &Failure) -> Verdict {
     }
 }
 
+/// Says why memory was refused if nobody knows how much was asked for: whatever holds a large part.
+fn judge_without_size(failure: &Failure) -> Verdict {
+    let is_large = |bytes: u64| bytes > 0 && bytes >= failure.used_bytes() / SMALLEST_PART_WITHOUT_SIZE;
+    let growing = failure.growing.as_ref().map_or(0, |growing| growing.bytes);
+    if is_large(failure.leaked_bytes) {
+        Verdict::Leak
+    } else if growing > 0 && growing >= failure.used_bytes() / SMALLEST_PART_OF_GROWTH {
+        Verdict::Growth
+    } else if is_large(failure.idle_bytes()) {
+        Verdict::Fragmentation
+    } else if is_large(failure.others_bytes) {
+        Verdict::OtherProcesses
+    } else {
+        Verdict::Demand
+    }
+}
+
 impl Failure {
+    /// Whether MindSpore refused although it had left more of the card than it does by itself.
+    pub fn leaves_much_free(&self) -> bool {
+        let total = self.card.map_or(0, |(_, total_bytes)| total_bytes);
+        let left = total / LARGEST_PART_LEFT_FREE;
+        self.is_of_mindspore() && total > 0 && self.free_bytes.is_some_and(|free| free > left)
+    }
+
     /// Bytes that frameworks use.
     pub fn used_bytes(&self) -> u64 {
         self.pools.iter().map(|pool| pool.used_bytes).fold(0, u64::saturating_add)

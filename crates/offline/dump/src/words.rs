@@ -187,6 +187,7 @@ spellings! {
         AllocationInterface::Alloc => "halMemAlloc" means AllocationInterface::Alloc,
         AllocationInterface::Create => "halMemCreate" means AllocationInterface::Create,
         AllocationInterface::HostRegister => "aclrtHostRegister" means AllocationInterface::HostRegister,
+        AllocationInterface::Framework => "MindSpore" means AllocationInterface::Framework,
     } else "N/A"
 }
 

@@ -307,9 +307,13 @@ fn out_of_memory<'a>(row: &Row<'a>) -> Meaning<'a> {
     properties.interface = AllocationInterface::Alloc;
     let (mut size_bytes, mut flag) = (0, 0);
     AttributeText::new(row.attributes).for_each(|key, value| match key {
-        keys::FUNCTION if words::allocating_interface(value) == Some(AllocationInterface::Create) => {
-            properties.interface = AllocationInterface::Create;
-        }
+        keys::FUNCTION => match words::allocating_interface(value) {
+            Some(AllocationInterface::Framework) => {
+                properties = BlockProperties::framework(Pool::Mindspore, properties.device);
+            }
+            Some(AllocationInterface::Create) => properties.interface = AllocationInterface::Create,
+            _ => {}
+        },
         keys::REQUESTED_SIZE | keys::SIZE => size_bytes = decimal(value).unwrap_or(0),
         keys::FLAG => flag = address(value).unwrap_or(0),
         _ => {}

@@ -202,7 +202,7 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     push_blocks(&mut text, "Largest blocks then", &failure.largest);
     push_blocks(&mut text, "Latest blocks then", &failure.recent);
     if report.failures > 1 {
-        text.push_str(&format!("\nThe driver ran out of memory {} times in all.\n", report.failures));
+        text.push_str(&format!("\nMemory ran out {} times in all.\n", report.failures));
     }
     if report.limit_failures > 1 {
         text.push_str(&format!("\nThe limit of the job refused memory {} times in all.\n", report.limit_failures));

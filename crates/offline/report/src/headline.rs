@@ -10,6 +10,7 @@ use msmemscope_analysis::out_of_memory::Failure;
 use msmemscope_analysis::step_source::StepsFrom;
 use msmemscope_analysis::unseen::UnseenPool;
 use msmemscope_analysis::verdict::Verdict;
+use msmemscope_event::Pool;
 
 use crate::findings::verdict_words;
 use crate::holders;
@@ -179,9 +180,11 @@ fn held_now(group: &LeakGroup, now: &str) -> String {
         (true, true) => format!("{held}{now}, held by {blocks} of {steps} allocated at {line}"),
         (true, false) => format!("{held} in {blocks} of {steps}{now}, allocated at {line}"),
         (false, _) => {
-            format!(
-                "{held} in {blocks} of {steps}{now}, from a line that was not recorded (--call-stack=python,c names it)"
-            )
+            let remedy = match group.pool {
+                Pool::Mindspore => "mindspore.runtime.launch_blocking()",
+                _ => "--call-stack=python,c",
+            };
+            format!("{held} in {blocks} of {steps}{now}, from a line that was not recorded ({remedy} names it)")
         }
     }
 }

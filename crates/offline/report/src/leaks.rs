@@ -9,7 +9,7 @@ use msmemscope_event::{Device, Pool};
 
 use crate::holders::push_holders;
 use crate::layout::{fit, fit_middle, near, push_way, push_wrapped, width};
-use crate::moments::short_operator;
+use crate::moments::{LINES_OF_MINDSPORE, short_operator};
 use crate::table::{Align, Table};
 use crate::units::{bytes, counted, general_number, megabytes, signed_bytes};
 
@@ -278,7 +278,10 @@ fn push_advice(text: &mut String, report: &LeakReport) {
 /// What to do about a leak whose largest call site this is.
 pub(crate) fn advice(first: &LeakGroup, cause: Option<&LeakCause>) -> Vec<&'static str> {
     let has_stack = !first.site.python.is_empty() || !first.site.native.is_empty();
-    let unseen = "Run again with --call-stack=python,c to see the line of code that allocates.";
+    let unseen = match first.pool {
+        Pool::Mindspore => LINES_OF_MINDSPORE,
+        _ => "Run again with --call-stack=python,c to see the line of code that allocates.",
+    };
     let is_outside_of_training = first.phase.is_none_or(|phase| phase == "other");
     let advice = match cause {
         Some(LeakCause::KeptGraphs(_)) => {

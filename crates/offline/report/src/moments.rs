@@ -54,10 +54,17 @@ fn pool_moment(moment: &PoolMoment) -> String {
             text.push_str(&line_table(listed, moment.used_bytes).render());
             text.push_str(&rest(&moment.lines, moment.other_lines, moment.other_bytes, ("holds", "hold")));
             push_holders(&mut text, listed.iter().flat_map(|line| &line.held_by));
+            if moment.pool == Pool::Mindspore && listed.first().is_some_and(|line| !line.site.is_known()) {
+                push_wrapped(&mut text, LINES_OF_MINDSPORE, "  ");
+            }
         }
     }
     text
 }
+
+/// Why blocks of MindSpore have no lines.
+pub(crate) const LINES_OF_MINDSPORE: &str = "MindSpore allocates on a thread without Python: call \
+    mindspore.runtime.launch_blocking() at the beginning of the script to see lines.";
 
 /// Why some or all of PyTorch's memory has no owner of its own; nothing where it has.
 fn owner_note(tree: &[UseNode]) -> Option<&'static str> {

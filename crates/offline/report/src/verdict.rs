@@ -41,6 +41,9 @@ pub fn reason(failure: &Failure) -> Reason {
 impl Reason {
     /// Says that PyTorch refused without asking the driver, which it does if the job has set a limit.
     fn own_limit(&mut self, failure: &Failure) {
+        if failure.is_of_mindspore() {
+            return self.own_limit_of_mindspore(failure);
+        }
         let Some(numbers) = failure.own_limit else { return };
         self.explanation.extend([
         format!("PyTorch refused memory on device {} without asking the driver for it.", failure.device),
@@ -59,17 +62,41 @@ impl Reason {
         );
     }
 
+    /// Says that MindSpore refused although much of the card was free.
+    fn own_limit_of_mindspore(&mut self, failure: &Failure) {
+        self.explanation.extend([
+            format!("MindSpore's pool refused memory on device {} without asking the driver for it.", failure.device),
+            format!(
+                "This process held {} from the driver then; of the {} of the card {} were free.",
+                bytes(failure.process_bytes),
+                bytes(failure.card.map_or(0, |(_, total_bytes)| total_bytes)),
+                bytes(failure.free_bytes.unwrap_or(0))
+            ),
+            "So it was a limit that the job has set itself: mindspore.runtime.set_memory(max_size=...), or \
+             max_device_memory of its context."
+                .to_owned(),
+        ]);
+        self.advice.push("Raise max_size in set_memory, or look at what holds memory below.".to_owned());
+    }
+
     fn describe(&mut self, failure: &Failure) {
         let purpose = match failure.is_for_small_blocks() {
             true => format!(", a segment for blocks of up to {}", bytes(LARGEST_SMALL_BLOCK_BYTES)),
             false => String::new(),
         };
-        let asked = format!(
-            "{} was asked for {} on device {}{purpose}.",
-            failure.function,
-            bytes(failure.requested_bytes),
-            failure.device
-        );
+        let asked = match failure.requested_bytes {
+            0 => format!(
+                "{}'s pool refused memory on device {} without asking the driver for it, and does not say how much was \
+                 asked for.",
+                failure.function, failure.device
+            ),
+            requested => format!(
+                "{} was asked for {} on device {}{purpose}.",
+                failure.function,
+                bytes(requested),
+                failure.device
+            ),
+        };
         let held = format!("This process holds {} from the driver there.", bytes(failure.process_bytes));
         self.explanation.extend([asked, held]);
         if let Some((_, total_bytes)) = failure.card.filter(|(_, total_bytes)| *total_bytes > 0) {
@@ -120,8 +147,12 @@ impl Reason {
         let said = unused_memory(failure);
         self.explanation.extend(said);
         self.explanation.push("So it is fragmentation: it would have fitted if the gaps were together.".to_owned());
-        self.advice.push(joining_gaps(&failure.allocator));
-        self.advice.push("Call torch.npu.empty_cache() after phases with other tensor sizes.".to_owned());
+        if failure.is_of_mindspore() {
+            self.advice.push("Call mindspore.runtime.empty_cache() after phases with other tensor sizes.".to_owned());
+        } else {
+            self.advice.push(joining_gaps(&failure.allocator));
+            self.advice.push("Call torch.npu.empty_cache() after phases with other tensor sizes.".to_owned());
+        }
     }
 
     fn other_processes(&mut self, failure: &Failure) {
@@ -165,6 +196,14 @@ impl Reason {
         };
         let forward = failure.forward_bytes();
         match forward {
+            None if failure.leaves_much_free() => self
+                .explanation
+                .push("The job has set no limit, so the request alone must have been larger than that.".to_owned()),
+            None if failure.requested_bytes == 0 => self.explanation.push(format!(
+                "Neither leaks ({}) nor unused memory of the framework ({}) nor other processes hold much of it.",
+                bytes(failure.leaked_bytes),
+                bytes(failure.idle_bytes())
+            )),
             Some(made) => self.explanation.push(format!(
                 "{} of the {} in use were made by this forward pass, which has not reached its backward pass: activations. {} more are held and \
                  not used.",
@@ -186,7 +225,11 @@ impl Reason {
         }
         let owner = largest.map_or("", |owner| owner.owner.as_str());
         let has_part = |part: &str| owner.split('@').any(|level| level == part);
-        let advice = if forward.is_some() || has_part("activation") {
+        let advice = if failure.leaves_much_free() {
+            "Look at the size that is asked for: ask for less, or in parts."
+        } else if failure.is_of_mindspore() && (forward.is_some() || has_part("activation")) {
+            "Use smaller batches or shorter sequences, or recompute activations (recompute() of a cell)."
+        } else if forward.is_some() || has_part("activation") {
             "Use smaller batches or shorter sequences, or recompute activations (torch.utils.checkpoint)."
         } else if has_part("optimizer_state") || has_part("gradient") {
             "Shard gradients and optimizer state over cards (FSDP, ZeRO), or use an optimizer with less state."

@@ -295,7 +295,7 @@ impl<'s> Timeline<'s> {
             }
             Fact::AllocationFailed { properties, size_bytes, flag, error } => {
                 self.summary.failed_allocations += 1;
-                let BlockProperties { interface, device, .. } = properties;
+                let BlockProperties { interface, device, .. } = self.with_physical_device(properties);
                 let kind = EventKind::AllocationFailed { interface, size_bytes, flag, error };
                 let step = self.steps.step_of(device);
                 self.emit_in_step(time, origin, device, step, kind, sink);

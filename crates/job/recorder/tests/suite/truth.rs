@@ -98,6 +98,14 @@ fn pool_named(name: &str) -> Option<Pool> {
     }
 }
 
+/// The device of a pool's message. MindSpore says 0 whatever device its thread uses.
+fn device_of_pool(pool: Pool, said: i32, of_thread: Device) -> Device {
+    match (pool, said, of_thread) {
+        (Pool::Mindspore, 0, Device::Npu(_)) => of_thread,
+        _ => Device::from_id(i64::from(said)),
+    }
+}
+
 fn expected_line(entry: &Entry, domain: &str, pool: Option<Pool>, device: Device) -> Option<String> {
     let record = &entry.record;
     let (address, size_bytes, flags, result) = (record.address, record.size_bytes, record.flags, record.result);
@@ -133,10 +141,13 @@ fn expected_line(entry: &Entry, domain: &str, pool: Option<Pool>, device: Device
         Kind::RangeEnd | Kind::DomainRangeEnd if address == 0 => return None,
         Kind::RangeEnd => format!("range end \"\" {device} {address}"),
         Kind::DomainRangeEnd => format!("range end {domain:?} {device} {address}"),
-        Kind::HeapRegister => format!("heap {:?} {} {address:#x} {size_bytes}", pool?, record.device),
+        Kind::HeapRegister => {
+            let device = device_of_pool(pool?, record.device, device);
+            format!("heap {:?} {device} {address:#x} {size_bytes}", pool?)
+        }
         Kind::HeapUnregister => format!("heap end {:?} {address:#x}", pool?),
         Kind::RegionRegister => {
-            let device = Device::from_id(i64::from(record.device));
+            let device = device_of_pool(pool?, record.device, device);
             allocation(BlockProperties::framework(pool?, device), address, size_bytes)
         }
         Kind::RegionUnregister if result == 1 => format!("free {:?} handle {address}", pool?),

@@ -11,6 +11,7 @@ mod inefficient;
 mod kernels;
 mod leaks;
 mod memory;
+mod mindspore;
 mod models;
 mod moments;
 mod own_limit;
