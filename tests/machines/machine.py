@@ -19,7 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/torch"))
+sys.path.append(str(ROOT / "tests/torch"))
 from truth import read_file  # noqa: E402
 
 PLACE = os.environ["MACHINE_ROOT"]
