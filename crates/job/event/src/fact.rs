@@ -283,6 +283,18 @@ pub enum Fact<'a> {
         /// Name under which it will be freed.
         handle: u64,
     },
+    /// A block of a pool came into being that only one stream of the card uses again, told by who knows it: snapshots of
+    /// PyTorch do. Those of the default stream are told as [`Fact::Allocation`].
+    AllocationOnStream {
+        /// Kind of memory.
+        properties: BlockProperties,
+        /// First byte.
+        address: u64,
+        /// Bytes.
+        size_bytes: u64,
+        /// Number of the stream, as the framework counts them.
+        stream: u32,
+    },
     /// A block ended. The device may be unknown; the allocation knows it.
     Free {
         /// Pool, and device if the caller said it.
@@ -681,6 +693,7 @@ impl Fact<'_> {
         match self {
             Fact::Allocation { properties, .. }
             | Fact::AllocationWithHandle { properties, .. }
+            | Fact::AllocationOnStream { properties, .. }
             | Fact::Free { properties, .. }
             | Fact::FreeByHandle { properties, .. }
             | Fact::HeapRegistered { properties, .. }
@@ -696,6 +709,7 @@ impl Fact<'_> {
         match self {
             Fact::Allocation { properties, .. }
             | Fact::AllocationWithHandle { properties, .. }
+            | Fact::AllocationOnStream { properties, .. }
             | Fact::Free { properties, .. }
             | Fact::FreeByHandle { properties, .. }
             | Fact::HeapRegistered { properties, .. }

@@ -48,7 +48,8 @@ impl Step {
     fn of(record: &Record<'_>, place: Place) -> Option<Self> {
         let at = |properties: &BlockProperties| Naming::Address(AddressSpace::of(properties));
         let (change, naming, device, number, size_bytes) = match record.fact {
-            Fact::Allocation { properties, address, size_bytes } => {
+            Fact::Allocation { properties, address, size_bytes }
+            | Fact::AllocationOnStream { properties, address, size_bytes, .. } => {
                 (Change::Begin, at(&properties), properties.device, address, size_bytes)
             }
             Fact::AllocationWithHandle { properties, size_bytes, handle, .. } => {

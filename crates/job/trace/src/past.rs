@@ -125,7 +125,8 @@ impl What {
     fn of(fact: &Fact<'_>) -> Option<Self> {
         let key = |properties: &BlockProperties, address| BlockKey::new(properties, address);
         Some(match *fact {
-            Fact::Allocation { properties, address, size_bytes } => {
+            Fact::Allocation { properties, address, size_bytes }
+            | Fact::AllocationOnStream { properties, address, size_bytes, .. } => {
                 let pool = properties.pool;
                 What::Allocation { key: key(&properties, address), size_bytes, pool, handle: 0 }
             }

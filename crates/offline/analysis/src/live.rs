@@ -425,6 +425,7 @@ mod tests {
                 card: None,
                 shadow: false,
                 alive_at_process_end: false,
+                stream: 0,
             }
         }
 

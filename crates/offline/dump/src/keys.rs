@@ -27,6 +27,8 @@ keys! {
     SHADOW = "shadow";
     /// The end of a shadow block did happen.
     FREED = "freed";
+    /// Stream of the card that a block was allocated for.
+    BLOCK_STREAM = "stream";
     /// Bytes in use in the pool.
     USED = "used";
     /// Bytes that the pool holds, or that there are at all.

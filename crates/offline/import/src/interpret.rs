@@ -93,6 +93,8 @@ pub(crate) struct BlockRow {
     pub(crate) process_used_bytes: Option<u64>,
     pub(crate) device_used_bytes: Option<u64>,
     pub(crate) owner: Vec<u8>,
+    /// Stream that it was allocated for, zero if nobody says.
+    pub(crate) stream: u32,
 }
 
 /// Texts of an access.
@@ -149,6 +151,7 @@ fn block_row(row: &Row<'_>, is_allocation: bool) -> Result<BlockRow, SkipReason>
     let (mut size_bytes, mut shadow, mut freed, mut pinned) = (None, false, false, false);
     let (mut total_bytes, mut process_used_bytes, mut device_used_bytes) = (None, None, None);
     let mut owner = Vec::new();
+    let mut stream = 0;
     let mut address_in_attributes = None;
     AttributeText::new(row.attributes).for_each(|key, value| match key {
         keys::SIZE => size_bytes = magnitude(value),
@@ -160,6 +163,7 @@ fn block_row(row: &Row<'_>, is_allocation: bool) -> Result<BlockRow, SkipReason>
         keys::FREED => freed = value == b"true",
         keys::PINNED => pinned = value == b"true",
         keys::OWNER => owner.extend_from_slice(value),
+        keys::BLOCK_STREAM => stream = number(value),
         keys::MODULE_ID => properties.module_id = decimal(value).and_then(|id| u8::try_from(id).ok()).unwrap_or(0),
         keys::PAGE_TYPE => properties.page_type = words::page_type_from_word(value).unwrap_or(PageType::Normal),
         keys::ALLOCATION_TYPE if value == b"create" => properties.interface = AllocationInterface::Create,
@@ -200,7 +204,13 @@ fn block_row(row: &Row<'_>, is_allocation: bool) -> Result<BlockRow, SkipReason>
         process_used_bytes,
         device_used_bytes,
         owner,
+        stream,
     })
+}
+
+/// The number of a stream or task, zero if it is none.
+fn number(value: &[u8]) -> u32 {
+    decimal(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
 }
 
 fn module_id(name: &[u8]) -> Option<u8> {
@@ -243,7 +253,6 @@ fn kernel<'a>(row: &Row<'a>) -> Result<Meaning<'a>, SkipReason> {
     let phase = words::kernel_from_word(row.event_type).ok_or(SkipReason::UnknownEventType)?;
     let (mut stream_id, mut task_id) = (0, 0);
     let attributes = AttributeText::new(row.attributes);
-    let number = |value: &[u8]| decimal(value).and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
     let mut detail = Vec::new();
     attributes.for_each(|key, value| match key {
         keys::STREAM_ID => stream_id = number(value),

@@ -163,6 +163,7 @@ impl Blocks {
             process_used_bytes: None,
             device_used_bytes: None,
             owner: owner(kind),
+            stream: 0,
         };
         let (allocated, freed) = (block(false), block(true));
         let node = [columns.node, columns.task].into_iter().filter_map(cell).find(|name| !name.is_empty());

@@ -26,7 +26,7 @@ const IMPORTED_HEAP: u64 = 1;
 /// One stored fact; ids refer to the definitions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stored {
-    Allocation { properties: u32, owner: u32, address: u64, size_bytes: u64 },
+    Allocation { properties: u32, owner: u32, stream: u32, address: u64, size_bytes: u64 },
     Free { properties: u32, address: u64 },
     Heap { properties: u32, size_bytes: u64 },
     Card { device: Device, process_bytes: u64, used_bytes: u64, total_bytes: u64 },
@@ -153,6 +153,7 @@ impl ProcessBuilder {
                 Stored::Allocation {
                     properties: block.properties.pack(),
                     owner: strings.intern(&block.owner),
+                    stream: block.stream,
                     address: block.address,
                     size_bytes: block.size_bytes,
                 }
@@ -624,8 +625,12 @@ impl FactStream for ImportedStream {
         self.position += 1;
         let text = |id: StringId| facts.strings.get(id.0);
         let fact = match record.fact {
-            Stored::Allocation { properties, address, size_bytes, .. } => {
-                Fact::Allocation { properties: BlockProperties::unpack(properties), address, size_bytes }
+            Stored::Allocation { properties, address, size_bytes, stream, .. } => {
+                let properties = BlockProperties::unpack(properties);
+                match stream {
+                    0 => Fact::Allocation { properties, address, size_bytes },
+                    stream => Fact::AllocationOnStream { properties, address, size_bytes, stream },
+                }
             }
             Stored::Free { properties, address } => {
                 Fact::Free { properties: BlockProperties::unpack(properties), address }

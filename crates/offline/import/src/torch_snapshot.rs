@@ -49,6 +49,7 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
         let state = states.entry(device).or_default();
         state.reserved_bytes = state.reserved_bytes.saturating_add(number(b"total_size")?);
         state.segments.push((number(b"address")?, number(b"total_size")?));
+        let stream = stream_of(&pickle, segment);
         let blocks = pickle.get(segment, b"blocks").unwrap_or(Value::Nothing);
         // Older snapshots have no addresses of blocks: they follow one another.
         let mut next_address = number(b"address")?;
@@ -61,7 +62,7 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
                 pickle.get(block, b"state").and_then(|state| pickle.text(state)) == Some(b"active_allocated");
             if is_in_use {
                 let frames = pickle.get(block, b"frames").unwrap_or(Value::Nothing);
-                state.in_use.insert(address, (size_bytes, frames));
+                state.in_use.insert(address, (size_bytes, frames, stream));
             }
         }
     }
@@ -89,6 +90,11 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
     Ok(snapshot.builder)
 }
 
+/// The stream of a segment or event. Some are told as addresses, of which the lower half tells them apart.
+fn stream_of(pickle: &Pickle<'_>, entry: Value) -> u32 {
+    pickle.number(entry, b"stream").unwrap_or(0) as u32
+}
+
 /// The size of the block that PyTorch gives to who asks for a size.
 fn in_granules(size_bytes: u64) -> u64 {
     size_bytes.max(1).div_ceil(GRANULE_BYTES).saturating_mul(GRANULE_BYTES)
@@ -102,8 +108,8 @@ fn missing(what: &str, key: &[u8]) -> String {
 struct State {
     reserved_bytes: u64,
     segments: Vec<(u64, u64)>,
-    /// Blocks in use at the end: size and frames by address.
-    in_use: FxHashMap<u64, (u64, Value)>,
+    /// Blocks in use at the end: size, frames and stream by address.
+    in_use: FxHashMap<u64, (u64, Value, u32)>,
     /// The events before the end.
     history: Value,
 }
@@ -199,6 +205,25 @@ struct Event {
     size_bytes: u64,
     at_ns: u64,
     frames: Value,
+    stream: u32,
+}
+
+/// What is said about a block.
+#[derive(Clone, Copy)]
+struct Described {
+    address: u64,
+    size_bytes: u64,
+    /// Bytes that its pool holds.
+    total_bytes: Option<u64>,
+    /// Whether it was there before the history.
+    shadow: bool,
+    stream: u32,
+}
+
+impl Described {
+    fn at(address: u64, size_bytes: u64) -> Self {
+        Self { address, size_bytes, total_bytes: None, shadow: false, stream: 0 }
+    }
 }
 
 /// Builds the facts.
@@ -227,7 +252,7 @@ impl Snapshot<'_, '_> {
             let address = pickle.number(entry, b"addr").unwrap_or(0);
             let size_bytes = pickle.number(entry, b"size").unwrap_or(0);
             let frames = pickle.get(entry, b"frames").unwrap_or(Value::Nothing);
-            Some(Event { action, address, size_bytes, at_ns, frames })
+            Some(Event { action, address, size_bytes, at_ns, frames, stream: stream_of(pickle, entry) })
         };
         Ok(pickle.elements(history).iter().enumerate().filter_map(event).collect())
     }
@@ -236,16 +261,17 @@ impl Snapshot<'_, '_> {
         let before = Before::of(events, state);
         let mut reserved_bytes = before.reserved_bytes;
         for &(address, size_bytes) in &before.segments {
-            self.block(first_ns, Pool::Hal, device, (address, size_bytes), None, Some(Value::Nothing), true);
+            let block = Described { shadow: true, ..Described::at(address, size_bytes) };
+            self.block(first_ns, Pool::Hal, device, block, Some(Value::Nothing));
         }
-        for &(address, size_bytes, frames) in &before.blocks {
+        for &(address, size_bytes, frames, stream) in &before.blocks {
             let total_bytes = Some(reserved_bytes);
-            let place = (address, size_bytes);
-            self.block(first_ns, Pool::PytorchCaching, device, place, total_bytes, Some(frames), true);
+            let block = Described { total_bytes, shadow: true, stream, ..Described::at(address, size_bytes) };
+            self.block(first_ns, Pool::PytorchCaching, device, block, Some(frames));
         }
         self.reserved(first_ns, device, reserved_bytes);
         for (index, event) in events.iter().enumerate() {
-            let place = (event.address, event.size_bytes);
+            let place = Described::at(event.address, event.size_bytes);
             match event.action {
                 Action::Allocated => {
                     // The sizes of blocks are known exactly for those that are in use at the end.
@@ -253,23 +279,23 @@ impl Snapshot<'_, '_> {
                         Some(&size_bytes) => size_bytes,
                         None => in_granules(event.size_bytes),
                     };
-                    let (place, total_bytes) = ((event.address, size_bytes), Some(reserved_bytes));
-                    let frames = Some(event.frames);
-                    self.block(event.at_ns, Pool::PytorchCaching, device, place, total_bytes, frames, false);
+                    let (total_bytes, stream) = (Some(reserved_bytes), event.stream);
+                    let block = Described { total_bytes, stream, ..Described::at(event.address, size_bytes) };
+                    self.block(event.at_ns, Pool::PytorchCaching, device, block, Some(event.frames));
                 }
                 Action::FreeRequested | Action::FreeCompleted if before.frees.contains(&index) => {
-                    let total_bytes = Some(reserved_bytes);
-                    self.block(event.at_ns, Pool::PytorchCaching, device, place, total_bytes, None, false);
+                    let block = Described { total_bytes: Some(reserved_bytes), ..place };
+                    self.block(event.at_ns, Pool::PytorchCaching, device, block, None);
                 }
                 Action::FreeRequested | Action::FreeCompleted => {}
                 Action::SegmentAllocated => {
                     reserved_bytes = reserved_bytes.saturating_add(event.size_bytes);
-                    self.block(event.at_ns, Pool::Hal, device, place, None, Some(event.frames), false);
+                    self.block(event.at_ns, Pool::Hal, device, place, Some(event.frames));
                     self.reserved(event.at_ns, device, reserved_bytes);
                 }
                 Action::SegmentFreed => {
                     reserved_bytes = reserved_bytes.saturating_sub(event.size_bytes);
-                    self.block(event.at_ns, Pool::Hal, device, place, None, None, false);
+                    self.block(event.at_ns, Pool::Hal, device, place, None);
                     self.reserved(event.at_ns, device, reserved_bytes);
                 }
                 Action::Mapped => {
@@ -290,31 +316,22 @@ impl Snapshot<'_, '_> {
     }
 
     /// A block begins if its frames are given, else it ends.
-    #[expect(clippy::too_many_arguments, reason = "the cells of one row")]
-    fn block(
-        &mut self,
-        at_ns: u64,
-        pool: Pool,
-        device: Device,
-        (address, size_bytes): (u64, u64),
-        total_bytes: Option<u64>,
-        frames: Option<Value>,
-        shadow: bool,
-    ) {
+    fn block(&mut self, at_ns: u64, pool: Pool, device: Device, described: Described, frames: Option<Value>) {
         let properties = match pool {
             Pool::Hal => BlockProperties { device, ..BlockProperties::from_driver_flag(1 << 10) },
             pool => BlockProperties::framework(pool, device),
         };
         let block = BlockRow {
             properties,
-            address,
-            size_bytes,
-            shadow,
+            address: described.address,
+            size_bytes: described.size_bytes,
+            shadow: described.shadow,
             freed: frames.is_none(),
-            total_bytes,
+            total_bytes: described.total_bytes,
             process_used_bytes: None,
             device_used_bytes: None,
             owner: Vec::new(),
+            stream: described.stream,
         };
         match frames {
             Some(frames) => self.row(at_ns, frames, Meaning::Allocation(block)),
@@ -369,8 +386,8 @@ fn stack_text(pickle: &Pickle<'_>, frames: Value, room: &mut Room) -> Vec<u8> {
 struct Before {
     reserved_bytes: u64,
     segments: Vec<(u64, u64)>,
-    /// Address, size and frames of blocks.
-    blocks: Vec<(u64, u64, Value)>,
+    /// Address, size, frames and stream of blocks.
+    blocks: Vec<(u64, u64, Value, u32)>,
     /// Sizes of blocks that are in use at the end, by the event that allocated them.
     alive_at_end: FxHashMap<usize, u64>,
     /// Events that end a block; of the two that a block has, one does.
@@ -401,7 +418,7 @@ impl Before {
                         Some(_) => {}
                         None => {
                             let size_bytes = in_granules(event.size_bytes);
-                            before.blocks.push((event.address, size_bytes, Value::Nothing));
+                            before.blocks.push((event.address, size_bytes, Value::Nothing, event.stream));
                         }
                     }
                     at_address.insert(event.address, None);
@@ -422,12 +439,12 @@ impl Before {
             }
         }
         before.reserved_bytes = u64::try_from(i128::from(state.reserved_bytes) - change_bytes).unwrap_or(0);
-        for (&address, &(size_bytes, frames)) in &state.in_use {
+        for (&address, &(size_bytes, frames, stream)) in &state.in_use {
             match at_address.get(&address) {
                 Some(Some(index)) => {
                     before.alive_at_end.insert(*index, size_bytes);
                 }
-                _ => before.blocks.push((address, size_bytes, frames)),
+                _ => before.blocks.push((address, size_bytes, frames, stream)),
             }
         }
         let maps = events.iter().any(|event| matches!(event.action, Action::Mapped | Action::Unmapped));

@@ -259,6 +259,9 @@ impl Row<'_> {
         if !is_malloc {
             return;
         }
+        if block.stream != 0 {
+            visit(keys::BLOCK_STREAM, Value::Number(u64::from(block.stream)));
+        }
         if let Some(owner) = self.context.notes.owner(block.allocation_id) {
             visit(keys::OWNER, Value::Text(owner));
         }

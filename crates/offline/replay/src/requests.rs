@@ -29,7 +29,7 @@ pub(crate) struct Request {
     pub(crate) slot: u32,
     /// How many granules smaller it may have been.
     pub(crate) slack_granules: u16,
-    /// Number of its stream.
+    /// Number of its stream among those that any block was allocated for.
     pub(crate) stream: u8,
     /// What is asked.
     pub(crate) kind: RequestKind,
@@ -105,6 +105,8 @@ pub struct Requests {
     pub recorded: Recorded,
     /// Steps, in order.
     pub steps: Vec<StepUse>,
+    /// Streams that blocks were allocated for.
+    pub streams: usize,
     /// Requests that ended in "out of memory": the job never got these blocks.
     pub refused: Vec<RefusedRequest>,
     pub(crate) list: Vec<Request>,
@@ -186,6 +188,8 @@ struct Card {
     /// Calls of the pool since its last event.
     recent_allocations: u64,
     recent_frees: u64,
+    /// Streams by their numbers in the recording, in the order in which they were first seen.
+    streams: Vec<u32>,
 }
 
 /// What the driver refused.
@@ -216,6 +220,7 @@ impl Collector {
         let finished = self.cards.into_values().map(|mut card| {
             card.note_refused();
             card.requests.recorded.card_bytes = card_bytes;
+            card.requests.streams = card.streams.len();
             card.requests
         });
         finished.filter(|requests| !requests.reserved_bytes.is_empty()).collect()
@@ -268,6 +273,7 @@ impl Card {
                 settings: settings.clone(),
                 recorded: Recorded::default(),
                 steps: Vec::new(),
+                streams: 0,
                 refused: Vec::new(),
                 list: Vec::new(),
                 reserved_bytes: Vec::new(),
@@ -283,6 +289,7 @@ impl Card {
             unclaimed: BTreeMap::new(),
             recent_allocations: 0,
             recent_frees: 0,
+            streams: Vec::new(),
         }
     }
 
@@ -291,15 +298,16 @@ impl Card {
         self.before(event, block);
         self.refusal = None;
         self.claim(block.address);
+        let stream = self.stream(block);
         let slack_bytes = match &mut self.regions {
-            Some(regions) => regions.take(block.address, block.size_bytes),
+            Some(regions) => regions.take(block.address, block.size_bytes, stream),
             None => 0,
         };
         self.push(Request {
             size_bytes: block.size_bytes,
             slot: block.slot,
             slack_granules: u16::try_from(slack_bytes / GRANULE_BYTES).unwrap_or(u16::MAX),
-            stream: 0,
+            stream,
             kind: RequestKind::Allocate,
         });
         self.after(event, block);
@@ -308,12 +316,24 @@ impl Card {
     #[inline]
     fn freed(&mut self, event: &TimelineEvent, block: &BlockEvent) {
         self.before(event, block);
+        let stream = self.stream(block);
         if let Some(regions) = &mut self.regions {
-            regions.give_back(block.address, block.size_bytes);
+            regions.give_back(block.address, block.size_bytes, stream);
         }
         let kind = RequestKind::Free;
-        self.push(Request { size_bytes: block.size_bytes, slot: block.slot, slack_granules: 0, stream: 0, kind });
+        self.push(Request { size_bytes: block.size_bytes, slot: block.slot, slack_granules: 0, stream, kind });
         self.after(event, block);
+    }
+
+    /// The number of a block's stream among those of the card. More than fit are one.
+    #[inline]
+    fn stream(&mut self, block: &BlockEvent) -> u8 {
+        let known = self.streams.iter().position(|stream| *stream == block.stream);
+        let number = known.unwrap_or_else(|| {
+            self.streams.push(block.stream);
+            self.streams.len() - 1
+        });
+        u8::try_from(number).unwrap_or(u8::MAX)
     }
 
     /// What must have happened since the last event of the pool.

@@ -66,6 +66,8 @@ pub struct Study {
     pub allocations: u64,
     /// Those whose size is not known exactly.
     pub inexact_allocations: u64,
+    /// Streams that they were asked for on.
+    pub streams: usize,
     /// Steps.
     pub steps: u64,
     /// The settings it was recorded with.
@@ -153,6 +155,7 @@ pub fn study(process_id: u32, requests: Requests, wanted: &Wanted, progress: &mu
         device: requests.device,
         allocations,
         inexact_allocations: requests.inexact() as u64,
+        streams: requests.streams,
         steps,
         recorded_settings: recorded_settings.to_string(),
         recorded,

@@ -12,8 +12,9 @@ use crate::units::{bytes, count, counted};
 const SECONDS_PER_HOUR: f64 = 3600.0;
 /// The model is trusted if it is never off by more than one of so many parts of the recorded peak.
 const TRUSTED_SHARE: u64 = 100;
-const NOT_TRUSTED: &str = "That is too far off to say what fits and what helps. Jobs that use several streams, and \
-                           recordings that lack the start of the job, cannot be replayed exactly.";
+const NOT_TRUSTED: &str = "That is too far off to say what fits and what helps. Recordings that lack the start of the \
+                           job or the streams of its blocks, and jobs whose blocks wait for other streams \
+                           (record_stream), cannot be replayed exactly.";
 
 /// All that is said about one card. `failure_line` names the line of code behind a request that could not be met.
 pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) -> String {
@@ -27,8 +28,12 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
         0 => String::new(),
         steps => format!(" in {}", counted(steps, "step")),
     };
+    let streams = match study.streams {
+        0 | 1 => String::new(),
+        streams => format!(" on {}", counted(streams as u64, "stream")),
+    };
     let title = format!(
-        "PyTorch's pool of process {} on device {}: {asked} asked for{steps}, replayed{card}. What follows is \
+        "PyTorch's pool of process {} on device {}: {asked} asked for{streams}{steps}, replayed{card}. What follows is \
          computed, not measured.",
         study.process_id, study.device
     );
@@ -251,6 +256,7 @@ mod tests {
             device: Device::Npu(0),
             allocations: 9,
             inexact_allocations: 0,
+            streams: 1,
             steps: 0,
             recorded_settings: "gc:1".to_owned(),
             recorded: Recorded { peak_reserved_bytes: 100 << 20, ..Recorded::default() },

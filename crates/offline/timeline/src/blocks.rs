@@ -45,6 +45,8 @@ pub(crate) struct Block {
     pub(crate) latest_ns: u64,
     /// Name under which it will be freed, zero if it has none.
     pub(crate) handle: u64,
+    /// The stream that it was allocated for, zero if nobody said.
+    pub(crate) stream: u32,
     /// Allocated while recording was not on, and not promoted since.
     pub(crate) in_shadow: bool,
     /// The filters at its MALLOC want to see its FREE.
@@ -251,6 +253,7 @@ mod tests {
             thread_id: 1,
             latest_ns: 0,
             handle,
+            stream: 0,
             in_shadow: false,
             free_is_wanted: true,
             slot: 0,

@@ -60,6 +60,9 @@ pub struct BlockEvent {
     pub shadow: bool,
     /// True for the end of a block that nobody freed before the process ended.
     pub alive_at_process_end: bool,
+    /// The stream of the card that it was allocated for, as the framework counts them; zero if it is the default one or
+    /// nobody said.
+    pub stream: u32,
 }
 
 /// Use of a card as last sampled.

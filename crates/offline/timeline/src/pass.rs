@@ -77,6 +77,13 @@ struct Origin {
     python_stack: StackId,
 }
 
+/// What else an allocation says about its block: the name it is freed by and its stream, zero if there is none.
+#[derive(Clone, Copy, Default)]
+struct Names {
+    handle: u64,
+    stream: u32,
+}
+
 /// How a block ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockEnd {
@@ -166,10 +173,15 @@ impl<'s> Timeline<'s> {
         };
         match record.fact {
             Fact::Allocation { properties, address, size_bytes } => {
-                self.allocation(time, origin, properties, address, size_bytes, 0, sink);
+                self.allocation(time, origin, properties, (address, size_bytes), Names::default(), sink);
             }
             Fact::AllocationWithHandle { properties, address, size_bytes, handle } => {
-                self.allocation(time, origin, properties, address, size_bytes, handle, sink);
+                let names = Names { handle, ..Names::default() };
+                self.allocation(time, origin, properties, (address, size_bytes), names, sink);
+            }
+            Fact::AllocationOnStream { properties, address, size_bytes, stream } => {
+                let names = Names { stream, ..Names::default() };
+                self.allocation(time, origin, properties, (address, size_bytes), names, sink);
             }
             Fact::Free { properties, address } => {
                 let properties = self.with_physical_device(properties);
@@ -467,16 +479,14 @@ impl<'s> Timeline<'s> {
         matches!(self.state, None | Some(RecordingState::On))
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of one fact")]
     #[inline]
     fn allocation(
         &mut self,
         time: u64,
         origin: Origin,
         properties: BlockProperties,
-        address: u64,
-        size_bytes: u64,
-        handle: u64,
+        (address, size_bytes): (u64, u64),
+        Names { handle, stream }: Names,
         sink: &mut impl EventSink,
     ) {
         let properties = self.with_physical_device(properties);
@@ -504,6 +514,7 @@ impl<'s> Timeline<'s> {
             thread_id: origin.thread_id,
             latest_ns,
             handle,
+            stream,
             in_shadow: !recording,
             free_is_wanted: false,
             slot: self.blocks.next_slot(),
@@ -539,6 +550,7 @@ impl<'s> Timeline<'s> {
             card,
             shadow,
             alive_at_process_end: false,
+            stream: block.stream,
         }
     }
 

@@ -54,6 +54,12 @@ fn any_memory_fact() -> impl Strategy<Value = Fact<'static>> {
             size_bytes,
             handle
         }),
+        numbers().prop_map(|(properties, address, size_bytes, stream, _)| Fact::AllocationOnStream {
+            properties,
+            address,
+            size_bytes,
+            stream: stream as u32
+        }),
         numbers().prop_map(|(properties, address, ..)| Fact::Free { properties, address }),
         numbers().prop_map(|(properties, handle, ..)| Fact::FreeByHandle { properties, handle }),
         numbers().prop_map(|(properties, address, size_bytes, ..)| Fact::HeapRegistered {

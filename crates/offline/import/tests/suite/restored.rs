@@ -80,6 +80,44 @@ fn frees_find_blocks_whose_rows_say_more() {
 }
 
 #[test]
+fn blocks_know_the_stream_that_their_rows_name() {
+    let imported = open_rows(&[
+        r#"1,MALLOC,PTA,N/A,1,7,7,0,0x10,"{allocation_id:1,size:10,used:10,total:99,stream:96}",,"#,
+        r#"2,MALLOC,PTA,N/A,2,7,7,0,0x20,"{allocation_id:2,size:20,used:30,total:99}",,"#,
+        r#"3,FREE,PTA,N/A,3,7,7,0,0x10,"{allocation_id:1,size:10,used:20,total:99}",,"#,
+    ]);
+    let (events, _) = events(&imported.recordings[0]);
+    let streams: Vec<u32> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::Malloc(block) | EventKind::Free(block) => Some(block.stream),
+            _ => None,
+        })
+        .take(3)
+        .collect();
+    assert_eq!(streams, [96, 0, 96]);
+}
+
+#[test]
+fn blocks_of_snapshots_know_their_stream() {
+    let block = b"}(\x8c\x04sizeK\x08\x8c\x05state\x8c\x10active_allocatedu";
+    let numbers = b"}(\x8c\x06deviceK\x00\x8c\x0atotal_sizeK\x09\x8c\x07addressK\x01\x8c\x06streamK\x07";
+    let segment = [&numbers[..], b"\x8c\x06blocks](", block, b"eu"].concat();
+    let traces = b"e\x8c\x0ddevice_traces]u.";
+    let file = [&b"\x80\x04}(\x8c\x08segments]("[..], &segment, traces].concat();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("snapshot.pickle");
+    std::fs::write(&path, file).unwrap();
+    let imported = msmemscope_import::open(&path).unwrap();
+    let (events, _) = events(&imported.recordings[0]);
+    let block = events.iter().find_map(|event| match &event.kind {
+        EventKind::Malloc(block) if block.properties.pool == Pool::PytorchCaching => Some(block),
+        _ => None,
+    });
+    assert_eq!(block.map(|block| (block.size_bytes, block.stream)), Some((8, 7)));
+}
+
+#[test]
 fn range_ends_close_the_range_they_belong_to() {
     let imported = open_rows(&[
         r#"1,MSTX,Range_start,"step start",1,7,7,0,N/A,,,"#,

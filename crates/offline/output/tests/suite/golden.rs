@@ -304,6 +304,20 @@ fn every_pool_has_its_event_type_and_keys() {
 }
 
 #[test]
+fn allocations_name_the_stream_they_are_for() {
+    let mut recording = Recording::new();
+    let properties = BlockProperties::framework(Pool::PytorchCaching, DEVICE);
+    recording.record(1, Fact::AllocationOnStream { properties, address: 0x1000, size_bytes: 8, stream: 96 });
+    recording.record(2, Fact::Free { properties, address: 0x1000 });
+    let lines = csv(&mut recording);
+    assert!(
+        lines[0].contains("{allocation_id:1,addr:0x0000000000001000,size:8,used:8,total:0,stream:96}"),
+        "{lines:?}"
+    );
+    assert!(!lines[1].contains("stream"), "{lines:?}");
+}
+
+#[test]
 fn card_samples_appear_in_later_rows() {
     let mut recording = Recording::new();
     recording.record(1, Fact::CardSample { device: DEVICE, used_bytes: 70, process_bytes: 30, total_bytes: 100 });

@@ -35,20 +35,30 @@ impl Job {
         self.events.push(EventKind::Free(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
     }
 
-    /// The pool hands out a block, and holds so much.
+    /// The pool hands out a block on the default stream, and holds so much.
     pub fn allocate(&mut self, address: u64, size_bytes: u64, reserved_bytes: u64) {
+        self.allocate_on(0, address, size_bytes, reserved_bytes);
+    }
+
+    /// The pool hands out a block on a stream, and holds so much.
+    pub fn allocate_on(&mut self, stream: u32, address: u64, size_bytes: u64, reserved_bytes: u64) {
         let slot = self.begin(Pool::PytorchCaching, address, size_bytes);
         self.used_bytes += size_bytes;
         let block = block(Pool::PytorchCaching, slot, address, size_bytes, self.used_bytes, reserved_bytes);
-        self.events.push(EventKind::Malloc(block));
+        self.events.push(EventKind::Malloc(BlockEvent { stream, ..block }));
     }
 
-    /// The pool takes it back.
+    /// The pool takes a block of the default stream back.
     pub fn free(&mut self, address: u64, reserved_bytes: u64) {
+        self.free_on(0, address, reserved_bytes);
+    }
+
+    /// The pool takes a block of a stream back.
+    pub fn free_on(&mut self, stream: u32, address: u64, reserved_bytes: u64) {
         let (slot, size_bytes) = self.live.remove(&(Pool::PytorchCaching, address)).expect("a block");
         self.used_bytes -= size_bytes;
         let block = block(Pool::PytorchCaching, slot, address, size_bytes, self.used_bytes, reserved_bytes);
-        self.events.push(EventKind::Free(block));
+        self.events.push(EventKind::Free(BlockEvent { stream, ..block }));
     }
 
     /// The driver has nothing left.
@@ -98,5 +108,6 @@ fn block(pool: Pool, slot: u32, address: u64, size_bytes: u64, used_bytes: u64, 
         card: None,
         shadow: false,
         alive_at_process_end: false,
+        stream: 0,
     }
 }

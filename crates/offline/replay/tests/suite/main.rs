@@ -104,3 +104,21 @@ fn a_sweep_ranks_what_fits_before_what_reserves_less() {
     assert!(ranks.is_sorted(), "{ranks:?}");
     assert!(study.trials[0].outcome.fits());
 }
+
+#[test]
+fn blocks_are_used_again_on_their_stream_alone() {
+    let mut job = Job::new(None);
+    job.segment(0, 40 * MIB);
+    job.allocate(0, 40 * MIB, 40 * MIB);
+    job.free(0, 40 * MIB);
+    // Another stream needs memory of its own.
+    job.segment(64 * MIB, 40 * MIB);
+    job.allocate_on(96, 64 * MIB, 40 * MIB, 80 * MIB);
+    job.free_on(96, 64 * MIB, 80 * MIB);
+    job.allocate(0, 40 * MIB, 80 * MIB);
+    job.allocate_on(96, 64 * MIB, 40 * MIB, 80 * MIB);
+    let [requests] = job.requests("").try_into().expect("one card");
+    let study = study(7, requests, &Wanted::default(), &mut |_, _| {});
+    assert!(study.agreement.is_exact(), "{:?}", study.agreement);
+    assert_eq!((study.streams, study.smallest_cards[0].card_bytes), (2, 80 * MIB));
+}
