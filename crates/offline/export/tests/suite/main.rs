@@ -77,7 +77,8 @@ fn every_allocation_is_a_block_and_every_file_is_where_engines_look() {
     for place in of_devices.iter().chain(&of_processes) {
         assert_eq!(tables.get(place), Some(&1), "{place} in {tables:?}");
     }
-    let manifests: Vec<&PathBuf> = files.iter().filter(|file| file.extension().is_some_and(|it| it == "json")).collect();
+    let manifests: Vec<&PathBuf> =
+        files.iter().filter(|file| file.extension().is_some_and(|it| it == "json")).collect();
     let [manifest] = manifests[..] else { panic!("{manifests:?}") };
     let manifest: serde_json::Value =
         serde_json::from_slice(&std::fs::read(manifest).expect("a manifest")).expect("JSON");
@@ -88,7 +89,10 @@ fn every_allocation_is_a_block_and_every_file_is_where_engines_look() {
         let content = std::fs::read(dataset.join(file["path"].as_str().expect("a path"))).expect("a file");
         let mut sum = flate2::Crc::new();
         sum.update(&content);
-        assert_eq!((file["bytes"].as_u64(), file["crc32"].as_u64()), (Some(content.len() as u64), Some(sum.sum().into())));
+        assert_eq!(
+            (file["bytes"].as_u64(), file["crc32"].as_u64()),
+            (Some(content.len() as u64), Some(sum.sum().into()))
+        );
     }
     // Once more: the same files, not twice as many.
     datasets::write(&recording, &dataset, &mut |_, _| {}).expect("a dataset");
