@@ -63,7 +63,7 @@ help:
 	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
 	@echo "make docs          write the references anew, all pages as a site into target/site, those of the crates into target/doc"
 	@echo "make test-aarch64  the aarch64 wheel in an emulated Debian: recording, kills, findings, a training with torch_npu (4 GB)"
-	@echo "make test-old-glibc  the x86_64 wheel on Ubuntu 16.04 (glibc 2.23) with Python 3.9, built there"
+	@echo "make test-old-glibc  the x86_64 wheel on Debian 11 (glibc 2.31, Python 3.9)"
 
 build:
 	$(CARGO) build $(LOCKED) --release --workspace
