@@ -13,6 +13,7 @@ MINDSPORE_VENV ?= target/mindspore-$(MINDSPORE_VERSION)-venv
 # How long each test took: see scripts/timed-test.
 TEST_TIMES := target/test-times
 HOST := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
+ARCHITECTURE := $(shell uname -m)
 # Properties are tried with the same inputs every time; without the seed `cargo test` looks for new ones.
 TIMED_TESTS = TEST_TIMES=$(CURDIR)/$(TEST_TIMES) PROPTEST_RNG_SEED=7 \
 	CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNNER=$(CURDIR)/scripts/timed-test
@@ -108,7 +109,8 @@ wheels: $(WHEEL_TOOLS)/ready
 	rm -f dist/*manylinux*.whl dist/*.run
 	scripts/wheels $(WHEEL_TOOLS)
 	scripts/offline-installer target/wheels/build/$(HOST)/release dist dist/*manylinux*2_17_*.whl
-	scripts/test-installer dist/msmemscope-*-$(shell uname -m).run
+	CXX= scripts/standin-cross $(WHEEL_TOOLS) $(ARCHITECTURE) target/wheels/standin
+	scripts/test-installer dist/msmemscope-*-$(ARCHITECTURE).run target/wheels/standin
 
 demo-torch: python standin torch-venv
 	@scripts/demo-torch $(TORCH_VENV)/bin/python
@@ -206,7 +208,7 @@ docs: $(DOCS_VENV)/ready
 	UPDATE_GOLDEN=1 $(CARGO) test -q -p msmemscope-config reference_page
 	scripts/python-reference
 	scripts/docs-site $(DOCS_VENV)
-	RUSTDOCFLAGS="-A rustdoc::all" $(CARGO) doc --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items
 
 test-python: python standin $(VENV)/ready
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
@@ -217,7 +219,7 @@ test-python: python standin $(VENV)/ready
 test-wheel: wheel standin
 	scripts/test-wheel
 	scripts/offline-installer $(RELEASE) target $$(ls -t dist/msmemscope-*.whl | head -n 1)
-	scripts/test-installer target/msmemscope-*-$(shell uname -m).run
+	scripts/test-installer target/msmemscope-*-$(ARCHITECTURE).run $(STANDIN)
 
 # The front end by itself, then every view in a real browser; left out, in one line, without Node or Chromium.
 test-browser: python standin $(VENV)/ready

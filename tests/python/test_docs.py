@@ -204,6 +204,15 @@ def test_the_index_leads_to_every_page():
     assert "docs/README.md" in links(ROOT / "README.md")
 
 
+def test_the_site_has_every_page_that_its_pages_lead_to():
+    """As `make docs` demands, which is not part of the tests: mkdocs has to be installed for it."""
+    paths = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    site = {ROOT / path for path in paths}
+    led_to = {(page.parent / unquote(target.partition("#")[0])).resolve() for page in site for target in links(page)}
+    pages = {page for page in led_to if page.suffix == ".md"}
+    assert {page_id(page) for page in pages | set(PAGES)} - {page_id(page) for page in site} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_commands_and_options_exist(page):
     allowed = set(FOREIGN_OPTIONS) | PROGRAM.options | (not_there() if page == MOVING else set())

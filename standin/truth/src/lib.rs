@@ -4,7 +4,7 @@
 //! environment variable `STANDIN_LOG` names a directory, every library of the stand-in writes one file per
 //! process there. The files are mapped shared, so everything completed before a `SIGKILL` is in them.
 //!
-//! [`TruthWriter`] is used inside the libraries, [`read_directory`] in tests. The layout is in [`format`].
+//! [`TruthWriter`] is used inside the libraries, [`read_directory`] in tests. The layout is in [`mod@format`].
 
 pub mod format;
 mod reader;

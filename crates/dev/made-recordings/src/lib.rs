@@ -1,6 +1,6 @@
 //! Recordings of any size for tests and measurements, made without a device.
 //!
-//! [`Recorder`] writes facts one after the other; [`training`] is a whole run, [`Rank`] one of many ranks.
+//! [`Recorder`] writes facts one after the other; [`training()`] is a whole run, [`Rank`] one of many ranks.
 
 mod rank;
 mod training;

@@ -5,7 +5,7 @@
 //! on their way through `libprofapi.so` and pass them on: a profiler that listens there goes on listening. So every
 //! launch is seen once, whichever of the many launch functions was called and however they call each other.
 //!
-//! When tasks start and end is read by [`kernel_channel`](crate::kernel_channel). Nothing of all this is touched unless
+//! When tasks start and end is read by [`kernel_channel`]. Nothing of all this is touched unless
 //! kernels were asked for.
 
 use std::cell::Cell;

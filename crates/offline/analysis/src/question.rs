@@ -1,6 +1,6 @@
 //! What a question is, and the registry of all of them.
 //!
-//! A question is a module with a type that implements [`Question`], and one row in [`questions!`]. From the rows come the
+//! A question is a module with a type that implements [`Question`], and one row in `questions!`. From the rows come the
 //! fields of [`Questions`] and [`Answers`], the pass that feeds all questions at once, and [`QUESTIONS`], which the
 //! command line, the Python package and the reports go through. Nothing is called through a pointer: one pass sees
 //! every event of a recording.

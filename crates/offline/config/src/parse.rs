@@ -17,7 +17,7 @@ use crate::table::{
 /// What the user wants done.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Show the help text. See [`crate::help`].
+    /// Show the help text. See [`crate::help()`].
     Help {
         /// Of one command, or of the whole program.
         command: Option<&'static CommandSpec>,

@@ -5,7 +5,7 @@
 //! behind it treat a csv of last year exactly like a recording of today. Nothing here ever writes:
 //! inputs are opened for reading only.
 //!
-//! * [`open`]: decides by content what a path holds.
+//! * [`mod@open`]: decides by content what a path holds.
 //! * `torch_snapshot`, `pickle`: memory snapshots of PyTorch.
 //! * `mindspore_blocks`: files of MindSpore's memory tracker.
 //! * `interpret`: from one row, as `msmemscope-dump` reads it, to one fact.

@@ -6,7 +6,8 @@
 //! * [`units`]: numbers, bytes and times; [`layout`]: lines that fit; [`table`]: tables; [`colour`]: emphasis on
 //!   terminals; [`shell`]: paths that can be pasted.
 //! * [`causes`]: what is wrong, one entry per cause; [`headline`]: the answer in one to three sentences; [`curve`]: memory over time in a few lines.
-//! * [`answers`]: all reports on one process, put together from [`leaks`], [`moments`], [`findings`], [`watch`], [`comparison`].
+//! * [`answers`]: all reports on one process, put together from [`mod@leaks`], [`mod@moments`], [`findings`],
+//!   [`mod@watch`], [`mod@comparison`].
 //! * [`verdict`]: why memory ran out and what to do; [`rules`]: what became of rules for automatic tests;
 //!   [`annotations`]: the same beside the code, for GitHub and GitLab.
 //! * [`live`]: a job while it runs.

@@ -2,7 +2,7 @@
 //!
 //! Several may be in a process, of both ABIs. Which one a call belongs to is told by the address it comes from, else by
 //! the class of the runner. What is known of a library is found once and stays; the library is kept loaded while we know
-//! its functions, as others in [`real`](crate::real).
+//! its functions, as others in [`real`].
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
