@@ -242,6 +242,8 @@ fn check_leaks(answers: &[Answers], limit_bytes: u64) -> (RuleOutcome, Ground) {
         (RuleOutcome::Broken, Ground::Leaked { leaked_bytes, limit_bytes, worst, processes: processes() })
     } else if suspected > limit_bytes {
         (RuleOutcome::Unjudged, Ground::KeptTwice { bytes: suspected - leaked_bytes, worst, processes: processes() })
+    } else if answers.is_empty() {
+        (RuleOutcome::Unjudged, Ground::NoDeviceMemory)
     } else if let Some((process, doubt)) = answers.iter().find_map(why_leaks_cannot_be_judged) {
         (RuleOutcome::Unjudged, Ground::LeaksUnknown { process, doubt })
     } else if leaked_bytes > 0 {

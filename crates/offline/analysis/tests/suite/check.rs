@@ -66,6 +66,19 @@ fn leaks_that_cannot_be_judged_do_not_pass() {
 }
 
 #[test]
+fn nothing_at_all_keeps_no_rule() {
+    let rules = Rules {
+        maximum_peak_bytes: Some(1 << 40),
+        maximum_leaked_bytes: Some(0),
+        maximum_inefficient_share: Some(1.0),
+    };
+    let results = check(&[], &rules, &[]);
+    let outcomes: Vec<_> = results.iter().map(|result| (result.rule, result.outcome)).collect();
+    assert_eq!(outcomes, [("max-peak", Unjudged), ("no-leaks", Unjudged), ("max-inefficient", Unjudged)]);
+    assert_eq!(verdict(&results[1]), "no device memory was seen");
+}
+
+#[test]
 fn inefficiency_needs_accesses() {
     let rules = Rules { maximum_inefficient_share: Some(0.05), ..Rules::default() };
     assert_eq!(verdicts(&leaking(2), rules)[0].0, Unjudged);
