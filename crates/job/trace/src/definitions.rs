@@ -49,6 +49,8 @@ pub struct PythonCode {
 pub struct RecordedSettings<'a> {
     /// As the recorder was given them.
     pub text: &'a [u8],
+    /// When they came into force.
+    pub begin_monotonic_ns: u64,
     /// Whether recording was on while they were in force.
     pub was_used: bool,
 }
@@ -258,7 +260,7 @@ impl Definitions {
             let was_used = states[first.saturating_sub(1)..behind.max(first)]
                 .iter()
                 .any(|(_, state)| *state == RecordingState::On);
-            RecordedSettings { text, was_used }
+            RecordedSettings { text, begin_monotonic_ns: begin_ns, was_used }
         });
         recorded.collect()
     }

@@ -3,7 +3,7 @@
 //! * [`row`]: what a row says, once for all formats.
 //!   How it is stored is the business of `msmemscope-dump`.
 //! * [`directory`]: where files are written, without following links.
-//! * [`finish`]: from the directory of a recorded process to its files.
+//! * [`mod@finish`]: from the directory of a recorded process to its files.
 
 pub mod directory;
 pub mod files;
@@ -27,4 +27,4 @@ pub use finish::{
 pub use manifest::is_believed as manifest_is_believed;
 pub use row::{BlockNotes, NoNotes, Row, RowContext};
 pub use stacks::StackFormatter;
-pub use symbol_stacks::SymbolStacks;
+pub use symbol_stacks::{ShownStacks, SymbolStacks};

@@ -11,6 +11,11 @@ pub trait StackFormatter: Send + Sync {
 
     /// Appends the text of a Python stack.
     fn python(&self, stack: StackId, timestamp_ns: u64, out: &mut String);
+
+    /// Which of the ways to print stacks is in force at this time. Another way may print the same stack differently.
+    fn way(&self, _timestamp_ns: u64) -> usize {
+        0
+    }
 }
 
 const LARGEST_CACHE_BYTES: usize = 64 << 20;
@@ -21,20 +26,23 @@ pub(crate) struct StackTexts<'a> {
     native: FxHashMap<StackId, Box<str>>,
     python: FxHashMap<StackId, Box<str>>,
     bytes: usize,
+    way: usize,
 }
 
 impl<'a> StackTexts<'a> {
     pub(crate) fn new(formatter: Option<&'a dyn StackFormatter>) -> Self {
-        Self { formatter, native: FxHashMap::default(), python: FxHashMap::default(), bytes: 0 }
+        Self { formatter, native: FxHashMap::default(), python: FxHashMap::default(), bytes: 0, way: 0 }
     }
 
     /// Texts of the Python and the native stack of an event.
     pub(crate) fn texts(&mut self, python: StackId, native: StackId, timestamp_ns: u64) -> (&str, &str) {
         let Some(formatter) = self.formatter else { return ("", "") };
-        if self.bytes > LARGEST_CACHE_BYTES {
+        let way = formatter.way(timestamp_ns);
+        if self.bytes > LARGEST_CACHE_BYTES || self.way != way {
             self.native.clear();
             self.python.clear();
             self.bytes = 0;
+            self.way = way;
         }
         let bytes = &mut self.bytes;
         let python = cached(&mut self.python, python, bytes, |out| formatter.python(python, timestamp_ns, out));

@@ -6,18 +6,33 @@ use msmemscope_trace::Trace;
 
 use crate::stacks::StackFormatter;
 
+/// What is printed of stacks from some time on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShownStacks {
+    /// From when on, on the clock of the recording.
+    pub begin_monotonic_ns: u64,
+    /// Whether native stacks are.
+    pub native: bool,
+    /// How many frames of Python stacks. Allocations may have more than the user wants to see.
+    pub python_depth: Option<u16>,
+}
+
 /// Prints the stacks of a recording with the names of functions, files and lines.
 pub struct SymbolStacks<'a> {
     symbols: Symbols<'a>,
-    native: bool,
-    python_depth: Option<u16>,
+    wall_offset_ns: i64,
+    shown: Vec<ShownStacks>,
 }
 
 impl<'a> SymbolStacks<'a> {
-    /// For a recording; kinds of stacks that are not wanted stay empty. Allocations may have more Python
-    /// frames than the user wants to see.
-    pub fn new(trace: &'a Trace, native: bool, python_depth: Option<u16>) -> Self {
-        Self { symbols: Symbols::new(trace.definitions(), trace.wall_offset_ns()), native, python_depth }
+    /// For a recording; what is shown may change while it goes on. The first in `shown` holds from its begin on.
+    pub fn new(trace: &'a Trace, shown: Vec<ShownStacks>) -> Self {
+        let wall_offset_ns = trace.wall_offset_ns();
+        Self { symbols: Symbols::new(trace.definitions(), wall_offset_ns), wall_offset_ns, shown }
+    }
+
+    fn shown_at(&self, timestamp_ns: u64) -> ShownStacks {
+        self.shown.get(self.way(timestamp_ns)).copied().unwrap_or_default()
     }
 
     /// What people should know about the names printed so far.
@@ -33,18 +48,25 @@ impl<'a> SymbolStacks<'a> {
 }
 
 impl StackFormatter for SymbolStacks<'_> {
-    fn native(&self, stack: StackId, _timestamp_ns: u64, out: &mut String) {
-        if self.native {
+    fn native(&self, stack: StackId, timestamp_ns: u64, out: &mut String) {
+        if self.shown_at(timestamp_ns).native {
             self.symbols.print_native(stack, out);
         }
     }
 
-    fn python(&self, stack: StackId, _timestamp_ns: u64, out: &mut String) {
-        if let Some(depth) = self.python_depth {
+    fn python(&self, stack: StackId, timestamp_ns: u64, out: &mut String) {
+        if let Some(depth) = self.shown_at(timestamp_ns).python_depth {
             let start = out.len();
             self.symbols.print_python(stack, out);
             keep_lines(out, start, usize::from(depth));
         }
+    }
+
+    fn way(&self, timestamp_ns: u64) -> usize {
+        let later = self.shown.get(1..).unwrap_or_default();
+        let began =
+            |shown: &ShownStacks| shown.begin_monotonic_ns.saturating_add_signed(self.wall_offset_ns) <= timestamp_ns;
+        later.partition_point(began)
     }
 }
 

@@ -70,7 +70,7 @@ pub fn finish_recording(
     let process = Process::Trace { trace: Box::new(trace), path };
     let Process::Trace { trace, .. } = &process else { unreachable!("made above") };
     let wanted = settings.call_stacks;
-    let stacks = SymbolStacks::new(trace, wanted.native_depth.is_some(), wanted.python_depth);
+    let stacks = SymbolStacks::new(trace, scopes.shown_stacks.clone());
     let mut options = options(&scopes, !recording.is_running());
     if wanted.native_depth.is_some() || wanted.python_depth.is_some() {
         options.stack_formatter = Some(&stacks);

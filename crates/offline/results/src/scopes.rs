@@ -2,6 +2,7 @@
 //! shown as the settings of that scope say, whatever comes later.
 
 use msmemscope_config::{EventSet, Recording, Settings, SettingsChange, Variant};
+use msmemscope_output::ShownStacks;
 use msmemscope_timeline::{DeviceFilter, EventFilter, EventKinds, TimelineSettings};
 use msmemscope_trace::{Definitions, RecordedSettings};
 
@@ -13,6 +14,8 @@ pub struct Scopes {
     pub filter: EventFilter,
     /// What is shown with each of the later ones.
     pub later_filters: Vec<EventFilter>,
+    /// What is shown of stacks, with the first settings and from each of the later ones on.
+    pub shown_stacks: Vec<ShownStacks>,
 }
 
 impl Scopes {
@@ -48,6 +51,8 @@ impl Scopes {
             (change.apply_to(&settings).0, recorded.was_used)
         };
         let versions: Vec<(Settings, bool)> = recorded.iter().map(read).collect();
+        let used_at = recorded.iter().zip(&versions).filter(|(_, (_, was_used))| *was_used);
+        let shown_stacks = used_at.map(|(recorded, (version, _))| shown_stacks(recorded, version)).collect();
         let mut settings = match versions.last() {
             Some((last, _)) => last.clone(),
             None => change.apply_to(&defaults()).0,
@@ -81,7 +86,16 @@ impl Scopes {
             all.native_depth = all.native_depth.max(own.native_depth);
             all.python_depth = all.python_depth.max(own.python_depth);
         }
-        Self { settings, filter, later_filters }
+        Self { settings, filter, later_filters, shown_stacks }
+    }
+}
+
+/// What settings show of stacks from when they came into force.
+fn shown_stacks(recorded: &RecordedSettings<'_>, settings: &Settings) -> ShownStacks {
+    ShownStacks {
+        begin_monotonic_ns: recorded.begin_monotonic_ns,
+        native: settings.call_stacks.native_depth.is_some(),
+        python_depth: settings.call_stacks.python_depth,
     }
 }
 
@@ -124,7 +138,11 @@ mod tests {
     }
 
     fn scopes(recorded: &[(&[u8], bool)], change: &SettingsChange) -> Scopes {
-        let recorded: Vec<_> = recorded.iter().map(|&(text, was_used)| RecordedSettings { text, was_used }).collect();
+        let recorded: Vec<_> = recorded
+            .iter()
+            .zip(1..)
+            .map(|(&(text, was_used), begin_monotonic_ns)| RecordedSettings { text, begin_monotonic_ns, was_used })
+            .collect();
         Scopes::from_texts(&recorded, change)
     }
 
