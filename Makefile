@@ -24,6 +24,7 @@ PACKAGE = $(if $(wildcard crates/dev/$(CRATE)),$(CRATE),msmemscope-$(patsubst ms
 PYTHON ?= python3
 VENV := target/venv
 WHEEL_TOOLS := target/wheel-tools
+LOCAL_WHEEL := target/local-wheel
 DOCS_VENV := target/docs-venv
 HAZARDS := hazards:: security:: supervision:: guest:: bombs:: bad_files:: every_pause_makes_room the_smallest_file_makes_room
 HAZARDS_IN_PYTHON := $(wildcard tests/python/test_hazards*.py)
@@ -58,7 +59,7 @@ help:
 	@echo "make bench         measure the cost of recording; writes docs/benchmarks*.md"
 	@echo "make test-python   the Python package, without any framework"
 	@echo "make test-wheel    install the wheel and the installer made of it into fresh places, use them, remove them"
-	@echo "make wheel         build the Python wheel, with the program and the libraries, into dist"
+	@echo "make wheel         the Python wheel of this architecture, with the program and the libraries, into dist (glibc 2.17)"
 	@echo "make wheels        wheels and installers for x86_64 and aarch64 that run on old systems (glibc 2.17)"
 	@echo "make standin       build the stand-in Ascend device into $(STANDIN)"
 	@echo "make torch-venv    install torch and torch_npu into $(TORCH_VENV) (1.5 GB)"
@@ -87,12 +88,6 @@ $(VENV)/ready: scripts/python-requirements.txt
 	$(VENV)/bin/pip install --quiet -r scripts/python-requirements.txt
 	touch $@
 
-wheel: python $(VENV)/ready
-	mkdir -p target/wheel.data/scripts
-	install -m 755 packaging/msmemscope target/wheel.data/scripts/msmemscope
-	install -m 755 packaging/msmemscope target/wheel.data/scripts/msleaks
-	$(VENV)/bin/maturin build --release --out dist
-
 $(DOCS_VENV)/ready: scripts/docs-requirements.txt
 	$(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/pip install --quiet -r scripts/docs-requirements.txt
@@ -104,13 +99,22 @@ $(WHEEL_TOOLS)/ready: scripts/wheel-requirements.txt
 	$(WHEEL_TOOLS)/bin/pip install --quiet -r scripts/wheel-requirements.txt
 	touch $@
 
+# Like `wheels`, for machines such as this one only.
+wheel: $(WHEEL_TOOLS)/ready
+	rm -f dist/*_$(ARCHITECTURE).whl
+	scripts/wheels $(WHEEL_TOOLS) $(ARCHITECTURE)
+
 # For x86_64 and aarch64 from one machine, from glibc 2.17 on, and the files that install without a network.
 wheels: $(WHEEL_TOOLS)/ready
-	rm -f dist/*manylinux*.whl dist/*.run
+	rm -f dist/*.whl dist/*.run
 	scripts/wheels $(WHEEL_TOOLS)
 	scripts/offline-installer target/wheels/build/$(HOST)/release dist dist/*manylinux*2_17_*.whl
 	CXX= scripts/standin-cross $(WHEEL_TOOLS) $(ARCHITECTURE) target/wheels/standin
 	scripts/test-installer dist/msmemscope-*-$(ARCHITECTURE).run target/wheels/standin
+	rm -rf target/wheels/unpacked
+	$(PYTHON) -m zipfile -e dist/*_$(ARCHITECTURE).whl target/wheels/unpacked
+	chmod 755 target/wheels/unpacked/msmemscope/bin/msmemscope.bin
+	STANDIN_HOME=$(CURDIR)/target/wheels/standin $(PYTHON) bench/instruction_budget.py --package target/wheels/unpacked
 
 demo-torch: python standin torch-venv
 	@scripts/demo-torch $(TORCH_VENV)/bin/python
@@ -216,9 +220,11 @@ test-python: python standin $(VENV)/ready
 	$(VENV)/bin/mypy
 	scripts/pytest-twice $(VENV)/bin/python
 
-test-wheel: wheel standin
-	scripts/test-wheel
-	scripts/offline-installer $(RELEASE) target $$(ls -t dist/msmemscope-*.whl | head -n 1)
+# What is built anyway, packed: compiling once more for old systems, as `wheel` does, is not part of `make test`.
+test-wheel: python standin $(VENV)/ready
+	scripts/local-wheel $(VENV) $(LOCAL_WHEEL)
+	scripts/test-wheel $(LOCAL_WHEEL)
+	scripts/offline-installer $(RELEASE) target $(LOCAL_WHEEL)/*.whl
 	scripts/test-installer target/msmemscope-*-$(ARCHITECTURE).run $(STANDIN)
 
 # The front end by itself, then every view in a real browser; left out, in one line, without Node or Chromium.

@@ -20,7 +20,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-STANDIN = ROOT / "target" / "standin"
+STANDIN = Path(os.environ.get("STANDIN_HOME", ROOT / "target" / "standin"))
+#: Where the package is imported from.
+PACKAGE = ROOT / "python"
 TORCH_PYTHON = ROOT / "target" / "torch-venv" / "bin" / "python"
 PROGRAM = ROOT / "python" / "msmemscope" / "bin" / "msmemscope.bin"
 
@@ -256,7 +258,7 @@ def command_and_environment(arguments, python=sys.executable, front=()):
     """How this program is started in a process of its own, on the stand-in device."""
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "python"), str(STANDIN / "python"))),
+        "PYTHONPATH": os.pathsep.join((str(PACKAGE), str(STANDIN / "python"))),
         "LD_LIBRARY_PATH": str(STANDIN / "lib64"),
         "ASCEND_HOME_PATH": str(STANDIN),
         "ASCEND_OPP_PATH": str(STANDIN / "opp"),
