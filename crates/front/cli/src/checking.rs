@@ -206,7 +206,8 @@ fn lost_behind(path: &Path) -> Vec<String> {
 /// nothing about memory.
 fn lost_of_all(imported: &Imported) -> Vec<String> {
     let report = &imported.report;
-    let rows = report.notice().filter(|_| report.rows_skipped() > report.skipped(SkipReason::UnknownEvent));
+    let is_lost = report.files_left_out() > 0 || report.rows_skipped() > report.skipped(SkipReason::UnknownEvent);
+    let rows = report.notice().filter(|_| is_lost);
     let of_recording = |recording: &Recording| {
         let process = recording.definitions().place().name(recording.process_id());
         let lines = completeness(recording).map_or(Vec::new(), lost_events);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use msmemscope_config::Invocation;
 use msmemscope_export::{Format, MemoryKind, export, parquet};
-use msmemscope_import::{Recording, find_files, open_several};
+use msmemscope_import::{InputFile, Recording, find_files, open_files};
 use msmemscope_report::shell::quoted_path;
 use msmemscope_report::units::{bytes, count, counted};
 use msmemscope_timeline::FactSource;
@@ -89,15 +89,14 @@ fn export_dataset(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let paths = named_or_latest(&invocation.operands, terminal)?;
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
     let files = find_files(&paths).map_err(|error| error.to_string())?;
-    let (traces, dumps): (Vec<PathBuf>, Vec<PathBuf>) =
-        files.into_iter().partition(|file| file.file_name().is_some_and(|name| name == TRACE_FILE_NAME));
+    let (traces, dumps): (Vec<InputFile>, Vec<InputFile>) =
+        files.into_iter().partition(|file| file.path.file_name().is_some_and(|name| name == TRACE_FILE_NAME));
     // Dump files of one process belong together; recordings do not.
-    let inputs = traces.iter().map(|trace| vec![trace.as_path()]);
-    let inputs = inputs.chain([dumps.iter().map(PathBuf::as_path).collect::<Vec<_>>()]);
+    let inputs = traces.into_iter().map(|trace| vec![trace]).chain([dumps]);
     let mut bar = Bar::new("Exporting");
     let (mut written, mut recordings, mut unreadable) = (parquet::Written::default(), 0u64, 0u64);
     for input in inputs.filter(|input| !input.is_empty()) {
-        let imported = match open_several(&input) {
+        let imported = match open_files(&input) {
             Ok(imported) => imported,
             Err(error) => {
                 terminal.error(error);

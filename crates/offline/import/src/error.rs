@@ -93,7 +93,7 @@ impl fmt::Display for ImportError {
                 path.display()
             ),
             ImportError::EmptyDirectory { path } => {
-                write!(formatter, "no recording and no memscope_dump or leaks_dump file in {}", path.display())
+                write!(formatter, "no recording, memscope_dump, leaks_dump or snapshot file in {}", path.display())
             }
         }
     }

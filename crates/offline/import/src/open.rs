@@ -25,6 +25,9 @@ use crate::torch_snapshot;
 /// How deep a directory is searched for dump files (`<run>/<process>/device_0/dump/<file>`).
 const SEARCH_DEPTH: usize = 4;
 
+/// How much of a file tells its format.
+const HEAD_BYTES: u64 = 512;
+
 /// What a path held.
 #[derive(Debug)]
 pub struct Imported {
@@ -183,21 +186,46 @@ pub fn open(path: &Path) -> Result<Imported, ImportError> {
 
 /// Opens several paths as one input; dump files of the same process are put together.
 pub fn open_several(paths: &[&Path]) -> Result<Imported, ImportError> {
+    open_files(&find_files(paths)?)
+}
+
+/// Opens files as one input. Those that were found in a directory and cannot be read are left out and told of, as long
+/// as there is anything else.
+pub fn open_files(files: &[InputFile]) -> Result<Imported, ImportError> {
     let mut input = Input::default();
-    for path in find_files(paths)? {
-        input.add_file(&path)?;
+    let mut first_error = None;
+    for InputFile { path, is_named } in files {
+        let Err(error) = input.add_file(path) else { continue };
+        if *is_named {
+            return Err(error);
+        }
+        input.report.file_is_left_out(&error);
+        first_error.get_or_insert(error);
     }
-    Ok(input.finish())
+    let imported = input.finish();
+    match first_error {
+        Some(error) if imported.recordings.is_empty() => Err(error),
+        _ => Ok(imported),
+    }
+}
+
+/// A file of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whether somebody asked for this very file, rather than for the directory it was found in.
+    pub is_named: bool,
 }
 
 /// The recordings and dump files that paths stand for: files are themselves, directories what is found in them.
-/// Nothing is opened yet.
-pub fn find_files(paths: &[&Path]) -> Result<Vec<PathBuf>, ImportError> {
+/// Only what is a pickle by its name is opened, to see whether it is one.
+pub fn find_files(paths: &[&Path]) -> Result<Vec<InputFile>, ImportError> {
     let mut files = Vec::new();
     for &path in paths {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         if !fs::metadata(path).map_err(unreadable)?.is_dir() {
-            files.push(path.to_owned());
+            files.push(InputFile { path: path.to_owned(), is_named: true });
             continue;
         }
         let mut found = FoundFiles::default();
@@ -205,8 +233,8 @@ pub fn find_files(paths: &[&Path]) -> Result<Vec<PathBuf>, ImportError> {
         if found.traces.is_empty() && found.dumps.is_empty() {
             return Err(ImportError::EmptyDirectory { path: path.to_owned() });
         }
-        files.append(&mut found.traces);
-        files.append(&mut found.dumps);
+        let found = found.traces.into_iter().chain(found.dumps);
+        files.extend(found.map(|path| InputFile { path, is_named: false }));
     }
     Ok(files)
 }
@@ -227,7 +255,7 @@ impl Input {
         let mut file = open_regular_file(path).map_err(unreadable)?;
         let holes_bytes = hole_bytes(&file.metadata().map_err(unreadable)?);
         let mut head = Vec::new();
-        (&mut file).take(512).read_to_end(&mut head).map_err(unreadable)?;
+        (&mut file).take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
         let is_trace = head.starts_with(&msmemscope_trace::layout::FILE_MAGIC)
             || path.file_name().is_some_and(|name| name == TRACE_FILE_NAME);
         if !is_trace && holes_bytes > BYTES_OF_HOLES_READ {
@@ -436,7 +464,14 @@ struct FoundFiles {
     dumps: Vec<PathBuf>,
 }
 
-/// Collects recordings and dump files in name order. Dump files beside a recording repeat it.
+/// Whether a file looks like a snapshot of PyTorch.
+fn begins_as_pickle(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = open_regular_file(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    read.is_ok() && torch_snapshot::may_be_pickle(&head)
+}
+
+/// Collects recordings, dump files and snapshots in name order. Dump files beside a recording repeat it.
 fn search(directory: &Path, depth: usize, found: &mut FoundFiles) -> std::io::Result<()> {
     let trace = directory.join(TRACE_FILE_NAME);
     if trace.is_file() {
@@ -458,7 +493,8 @@ fn search(directory: &Path, depth: usize, found: &mut FoundFiles) -> std::io::Re
             && (name.ends_with(".csv") || name.ends_with(".db"));
         // The same rows may be there in both formats.
         let is_second = name.ends_with(".db") && path.with_extension("csv").is_file();
-        if (is_dump && !is_second) || name == mindspore_blocks::FILE_NAME {
+        let is_snapshot = || [".pkl", ".pickle"].iter().any(|end| name.ends_with(end)) && begins_as_pickle(&path);
+        if (is_dump && !is_second) || name == mindspore_blocks::FILE_NAME || is_snapshot() {
             found.dumps.push(path);
         }
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::error::ImportError;
+
 /// Why a row was skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SkipReason {
@@ -60,6 +62,8 @@ pub struct ImportReport {
     skipped: [u64; SkipReason::ALL.len()],
     first_problem: Option<(SkipReason, u64)>,
     empty_files: Vec<PathBuf>,
+    /// Why files that were found in directories are left out.
+    left_out: Vec<String>,
 }
 
 impl ImportReport {
@@ -73,6 +77,11 @@ impl ImportReport {
         self.empty_files.push(path.to_owned());
     }
 
+    /// A file that was found in a directory cannot be read.
+    pub(crate) fn file_is_left_out(&mut self, reason: &ImportError) {
+        self.left_out.push(reason.to_string());
+    }
+
     pub(crate) fn merge(&mut self, other: &ImportReport) {
         self.rows_used += other.rows_used;
         self.rows_derived += other.rows_derived;
@@ -84,6 +93,7 @@ impl ImportReport {
             (mine, theirs) => mine.or(theirs),
         };
         self.empty_files.extend_from_slice(&other.empty_files);
+        self.left_out.extend_from_slice(&other.left_out);
     }
 
     /// Rows skipped for one reason.
@@ -101,11 +111,24 @@ impl ImportReport {
         self.first_problem
     }
 
-    /// One line for people, or nothing if every file had rows and every row was used.
+    /// Files found in directories that could not be read.
+    pub fn files_left_out(&self) -> usize {
+        self.left_out.len()
+    }
+
+    /// One line for people, or nothing if every file could be read and had rows and every row was used.
     pub fn notice(&self) -> Option<String> {
-        let parts = [self.notice_of_empty_files(), self.notice_of_skipped_rows()];
+        let parts = [self.notice_of_files_left_out(), self.notice_of_empty_files(), self.notice_of_skipped_rows()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    fn notice_of_files_left_out(&self) -> Option<String> {
+        let first = self.left_out.first()?;
+        Some(match self.left_out.len() {
+            1 => format!("1 file is left out: {first}"),
+            files => format!("{files} files are left out; the first: {first}"),
+        })
     }
 
     fn notice_of_empty_files(&self) -> Option<String> {

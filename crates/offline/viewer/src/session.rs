@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use msmemscope_import::{ImportError, Recording, find_files, open_several};
+use msmemscope_import::{ImportError, Imported, InputFile, Recording, find_files, open_files};
 use msmemscope_results::recordings::RecordingDirectory;
 use msmemscope_trace::{Fingerprint, TRACE_FILE_NAME};
 use rustc_hash::FxHashSet;
@@ -274,7 +274,7 @@ fn tasks_of(entry: &Arc<Entry>, source: Source) -> Vec<Task> {
 }
 
 /// The files that paths stand for. A directory may hold nothing but summaries.
-fn files_of(paths: &[PathBuf], summaries: &Summaries) -> Result<Vec<PathBuf>, String> {
+fn files_of(paths: &[PathBuf], summaries: &Summaries) -> Result<Vec<InputFile>, String> {
     let mut files = Vec::new();
     for path in paths {
         match find_files(&[path]) {
@@ -294,19 +294,20 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
     let files = files_of(&settings.paths, &summaries)?;
     let is_trace = |file: &Path| file.file_name().is_some_and(|name| name == TRACE_FILE_NAME);
     // The process of each file, if there is a summary of it.
-    let process = |file: &PathBuf| {
-        let directory = file.ancestors().skip(1).find(|directory| summaries.usable.contains_key(*directory));
+    let process = |file: &InputFile| {
+        let directory = file.path.ancestors().skip(1).find(|directory| summaries.usable.contains_key(*directory));
         directory.map(Path::to_owned)
     };
     let processes: Vec<Option<PathBuf>> = files.iter().map(process).collect();
-    let of_traces = files.iter().zip(&processes).filter(|(file, process)| is_trace(file) && process.is_some());
+    let of_traces = files.iter().zip(&processes).filter(|(file, process)| is_trace(&file.path) && process.is_some());
     let waits = of_traces.count() > MOST_READ_AT_ONCE;
-    let with_files: FxHashSet<&Path> = files.iter().flat_map(|file| file.ancestors().skip(1)).collect();
+    let with_files: FxHashSet<&Path> = files.iter().flat_map(|file| file.path.ancestors().skip(1)).collect();
     let lost = summaries.notice(|directory| with_files.contains(directory));
     let mut entries = Vec::new();
     let mut fingerprints: Vec<(PathBuf, Fingerprint)> = Vec::new();
     let mut not_indexed = Vec::new();
-    for (file, process) in files.into_iter().zip(processes) {
+    for (input, process) in files.iter().zip(processes) {
+        let file = input.path.clone();
         // Files of a process say more than its summary, which is enough as long as nobody asks for more.
         let summarised = process.and_then(|process| summaries.usable.remove(&process));
         if let Some(summarised) = summarised.filter(|_| waits && is_trace(&file)) {
@@ -323,13 +324,19 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
             continue;
         }
         fingerprints.extend(fingerprint.map(|fingerprint| (file.clone(), fingerprint)));
-        not_indexed.push(file);
+        not_indexed.push(input.clone());
     }
-    let not_indexed: Vec<&Path> = not_indexed.iter().map(PathBuf::as_path).collect();
-    let imported = open_several(&not_indexed).map_err(|error| error.to_string())?;
-    let notices: Vec<String> = imported.report.notice().into_iter().chain(lost).collect();
+    let (recordings, unused) = match open_files(&not_indexed) {
+        Ok(Imported { recordings, report }) => (recordings, report.notice()),
+        // The others have an index or a summary.
+        Err(error) if !entries.is_empty() && not_indexed.iter().all(|file| !file.is_named) => {
+            (Vec::new(), Some(error.to_string()))
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    let notices: Vec<String> = unused.into_iter().chain(lost).collect();
     let notice = (!notices.is_empty()).then(|| notices.join(" "));
-    for recording in imported.recordings {
+    for recording in recordings {
         let identity = identify(&recording);
         let trace = match &recording {
             Recording::Trace { path, .. } => fingerprints.iter().find(|(known, _)| known == path).cloned(),
