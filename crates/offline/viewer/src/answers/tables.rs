@@ -5,9 +5,10 @@ use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 
 use crate::findings::inefficiency_names;
+use crate::model::Step;
 use crate::model::blocks::ALIVE;
 use crate::model::events::{NOTHING, words};
-use crate::model::filter::sites_with;
+use crate::model::filter::{BlockFilter, Filter};
 use crate::model::texts::TextId;
 use crate::server::response::Response;
 
@@ -241,13 +242,55 @@ pub(super) fn blocks_csv(scope: &Scope<'_>) -> Result<Response, Problem> {
     Ok(csv("blocks.csv", &BLOCK_COLUMNS, rows))
 }
 
-/// How many events are meant, and those of a page of them. With words, those whose name or whose block's call site has
-/// them.
+/// What events about blocks must be about, and others are not.
+struct AboutBlocks<'s> {
+    /// The pool that was asked for; events about nothing in a pool belong to none.
+    group: Option<u16>,
+    filter: BlockFilter<'s>,
+    /// Whether owner, call site or size are asked for, which nothing but blocks has.
+    is_needed: bool,
+}
+
+impl<'s> AboutBlocks<'s> {
+    fn new(scope: &Scope<'s>) -> Result<Self, Problem> {
+        let group = scope.query.text("pool").map(|_| scope.group()).transpose()?;
+        // Threads, steps and words are those of the event.
+        let filter = Filter { thread: None, step: None, text: None, ..scope.filter()? };
+        Ok(Self { group, filter: BlockFilter::new(scope.model, &filter), is_needed: !filter.is_empty() })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.group.is_none() && !self.is_needed
+    }
+
+    #[inline]
+    fn passes(&self, scope: &Scope<'_>, event: usize) -> bool {
+        let events = &scope.model.events;
+        match events.is_about_block(event) && events.reference[event] != NOTHING {
+            true => {
+                let block = events.reference[event];
+                self.group.is_none_or(|group| scope.model.blocks.group[block as usize] == group)
+                    && self.filter.passes(block)
+            }
+            false => !self.is_needed,
+        }
+    }
+}
+
+/// When a step was, on one device each.
+fn step_times(scope: &Scope<'_>) -> Result<Option<Vec<Step>>, Problem> {
+    let of_number = |wanted: u64| scope.model.steps.iter().filter(|step| step.number == wanted).copied().collect();
+    Ok(scope.query.number("step")?.map(of_number))
+}
+
+/// How many events are meant, and those of a page of them. With words, those whose name, or whose block's owner or call
+/// site, has them.
 fn chosen_events(scope: &Scope<'_>, page: &Page) -> Result<(usize, Vec<u32>), Problem> {
     let model = scope.model;
     let events = &model.events;
     let (from, to) = scope.window()?;
-    let device: Option<u16> = scope.device()?.map(|device: Device| device.code() as u16);
+    // What belongs to no device passes with any.
+    let devices = scope.device()?.map(|device: Device| [device, Device::Unknown].map(|device| device.code() as u16));
     let thread = scope.query.number("thread")?.map(|wanted| {
         let position = model.threads.iter().position(|&thread| u64::from(thread) == wanted);
         position.map_or(u16::MAX, |position| position as u16)
@@ -260,25 +303,36 @@ fn chosen_events(scope: &Scope<'_>, page: &Page) -> Result<(usize, Vec<u32>), Pr
         let has = |text: &str| text.to_lowercase().contains(&wanted);
         let names: FxHashSet<TextId> =
             model.texts.known.iter().filter(|(_, text)| has(text)).map(|(id, _)| *id).collect();
-        (names, sites_with(model, &wanted))
+        let filter = Filter { text: Some(wanted), ..Filter::default() };
+        (names, BlockFilter::new(model, &filter))
     });
+    let steps = step_times(scope)?;
+    let about_blocks = AboutBlocks::new(scope)?;
     let first = events.time.partition_point(|&time| time < from);
     let last = events.time.partition_point(|&time| time < to);
     let passes = |event: &usize| {
         let event = *event;
         kinds.as_ref().is_none_or(|kinds| kinds[events.code[event] as usize])
-            && device.is_none_or(|device| events.device[event] == device)
+            && devices.is_none_or(|devices| devices.contains(&events.device[event]))
             && thread.is_none_or(|thread| events.thread[event] == thread)
-            && texts.as_ref().is_none_or(|(names, sites)| {
+            && steps.as_ref().is_none_or(|steps| {
+                let (time, device) = (events.time[event], events.device(event));
+                let is_in = |step: &Step| {
+                    [device, Device::Unknown].contains(&step.device) && (step.start..step.end).contains(&time)
+                };
+                steps.iter().any(is_in)
+            })
+            && about_blocks.passes(scope, event)
+            && texts.as_ref().is_none_or(|(names, blocks)| {
                 let is_named = events.name[event] != 0 && names.contains(&events.name[event]);
                 let reference = events.reference[event];
-                let has_site = || sites[model.blocks.site[reference as usize] as usize];
-                is_named || events.is_about_block(event) && reference != NOTHING && has_site()
+                is_named || events.is_about_block(event) && reference != NOTHING && blocks.passes(reference)
             })
     };
     let descending = scope.query.flag("descending");
     let until = page.offset.saturating_add(page.limit);
-    if kinds.is_none() && device.is_none() && thread.is_none() && texts.is_none() {
+    let is_all = kinds.is_none() && devices.is_none() && thread.is_none() && texts.is_none() && steps.is_none();
+    if is_all && about_blocks.is_empty() {
         let total = last - first;
         let wanted = page.offset.min(total)..until.min(total);
         let event = |place: usize| (if descending { last - 1 - place } else { first + place }) as u32;

@@ -330,6 +330,32 @@ fn tables_page_sort_and_filter() {
 }
 
 #[test]
+fn events_pass_the_same_filters_as_blocks() {
+    let case = case(&training(20));
+    let total = |question: &str| case.viewer.ask(question)["total"].as_u64().expect(question);
+    let column = |rows: &Value, index: usize| -> Vec<Value> {
+        rows["rows"].as_array().unwrap().iter().map(|row| row[index].clone()).collect()
+    };
+    for filter in ["owner=PTA@model", "pool=PTA", "pool=HAL", "text=keep", "owner=PTA@ops&pool=PTA", "size_max=4000"] {
+        let events = total(&format!("table/events?kind=malloc&{filter}"));
+        assert_eq!(events, total(&format!("table/blocks?{filter}")), "{filter}");
+        assert!(events > 0, "{filter}");
+    }
+    let blocks = case.viewer.ask("table/blocks?text=keep");
+    let site = case.viewer.ask("holds?by=site&text=keep")["rows"][0]["key"].clone();
+    let of_site = total(&format!("table/events?kind=malloc&site={}", site.as_str().unwrap()));
+    assert_eq!(of_site, blocks["total"]);
+    // Nothing but blocks has an owner; operators belong to no pool.
+    assert_eq!(total("table/events?kind=operator&owner=PTA@model"), 0);
+    assert_eq!(total("table/events?kind=operator&pool=PTA"), total("table/events?kind=operator"));
+    let of_step = case.viewer.ask("table/events?step=7&limit=500");
+    assert!(of_step["total"].as_u64().unwrap() > 0);
+    assert!(column(&of_step, 7).iter().all(|step| *step == 7), "{of_step}");
+    let steps: u64 = (0..=20).map(|step| total(&format!("table/events?step={step}"))).sum();
+    assert!(steps <= total("table/events"));
+}
+
+#[test]
 fn a_block_tells_its_life() {
     let case = case(&training(3));
     let found = case.viewer.ask("table/blocks?text=keep");

@@ -152,10 +152,9 @@ function eventParameters(page: Page): Parameters {
   const { state } = page;
   const inWindow = state.t0 !== null;
   return {
-    r: page.recording.r,
+    ...placeOf(page),
+    ...filterOf(state),
     kind: state.event,
-    thread: state.thread,
-    text: state.text,
     t0: inWindow ? page.window[0] : null,
     t1: inWindow ? page.window[1] : null,
     descending: state.descending,
