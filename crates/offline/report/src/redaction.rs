@@ -61,8 +61,9 @@ const PUBLIC_NAMES: [&str; 26] = [
 ];
 
 /// Endings by which files are recognised where a path is given.
-const FILE_ENDINGS: [&str; 36] = [
+const FILE_ENDINGS: [&str; 46] = [
     "a",
+    "arrow",
     "bin",
     "c",
     "cc",
@@ -73,15 +74,22 @@ const FILE_ENDINGS: [&str; 36] = [
     "cu",
     "cxx",
     "db",
+    "gguf",
     "go",
+    "gz",
     "h",
+    "h5",
     "hh",
     "hpp",
     "ipynb",
     "json",
+    "jsonl",
     "log",
+    "mindrecord",
     "npy",
     "npz",
+    "om",
+    "onnx",
     "parquet",
     "pickle",
     "pkl",
@@ -94,7 +102,9 @@ const FILE_ENDINGS: [&str; 36] = [
     "safetensors",
     "sh",
     "so",
+    "tfrecord",
     "toml",
+    "tsv",
     "txt",
     "yaml",
     "yml",
@@ -104,8 +114,27 @@ const FILE_ENDINGS: [&str; 36] = [
 const SCRIPT_ENDINGS: [&str; 9] = ["cc", "cpp", "cu", "cxx", "hpp", "ipynb", "py", "pyx", "sh"];
 
 /// Further endings by which files are recognised anywhere: no function is called like that.
-const DATA_ENDINGS: [&str; 10] =
-    ["ckpt", "csv", "npz", "parquet", "pickle", "pkl", "pth", "safetensors", "yaml", "yml"];
+const DATA_ENDINGS: [&str; 19] = [
+    "arrow",
+    "ckpt",
+    "csv",
+    "gguf",
+    "gz",
+    "h5",
+    "jsonl",
+    "mindrecord",
+    "npz",
+    "onnx",
+    "parquet",
+    "pickle",
+    "pkl",
+    "pth",
+    "safetensors",
+    "tfrecord",
+    "tsv",
+    "yaml",
+    "yml",
+];
 
 /// Users that every machine has.
 const PUBLIC_USERS: [&str; 5] = ["", "root", "nobody", "shared", "runner"];
@@ -142,6 +171,8 @@ pub struct Redactor {
     names: HashMap<String, String>,
     /// Known files by every part of their path that may stand for them.
     known: HashMap<String, String>,
+    /// Modules of Python by the names under which they are imported, with their placeholders.
+    modules: HashMap<String, String>,
     /// Known files that look like the words around them.
     spaced: Vec<String>,
     /// Names of hosts and users with their placeholders.
@@ -205,7 +236,61 @@ impl Redactor {
         let name = path.rsplit('/').next().unwrap_or(path);
         if public_part(path).is_none() {
             self.name_placeholder(name);
+            self.add_module(path);
         }
+    }
+
+    /// A module of Python, which may be called by every end of its path that has a package in front of it:
+    /// `b.c` and `a.b.c` for `a/b/c.py`.
+    fn add_module(&mut self, path: &str) {
+        let Some(stem) = path.strip_suffix(".py") else { return };
+        let stem = stem.strip_suffix("/__init__").unwrap_or(stem);
+        let is_name = |part: &&str| !part.is_empty() && !part.contains(|letter| is_border(letter) || letter == '.');
+        let mut parts = stem.rsplit('/').take_while(is_name);
+        let Some(mut dotted) = parts.next().map(str::to_owned) else { return };
+        // The same file may be known by a longer and a shorter path.
+        let mut ends = Vec::new();
+        for package in parts {
+            dotted = format!("{package}.{dotted}");
+            ends.push(dotted.clone());
+        }
+        if ends.is_empty() {
+            return;
+        }
+        let known = ends.iter().find_map(|end| self.modules.get(end).cloned());
+        let placeholder = known.unwrap_or_else(|| self.make("module", ""));
+        for end in ends {
+            self.modules.entry(end).or_insert_with(|| placeholder.clone());
+        }
+    }
+
+    /// The text with modules that no package has: `of stem (path/stem.py)`, where the path says that it is one.
+    fn without_stems(&mut self, text: &str) -> String {
+        let mut redacted = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find(" of ") {
+            let (before, behind) = rest.split_at(at + " of ".len());
+            redacted.push_str(before);
+            rest = behind;
+            let Some((stem, place)) = behind.split_once(" (").filter(|(stem, _)| !stem.contains(is_border)) else {
+                continue;
+            };
+            let path = place.split(|letter| letter == ')' || letter == ':').next().unwrap_or_default();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if !stem.is_empty() && name.strip_suffix(".py") == Some(stem) && public_part(path).is_none() {
+                let placeholder = self.name_placeholder(name);
+                redacted.push_str(placeholder.strip_suffix(".py").unwrap_or(&placeholder));
+                rest = &behind[stem.len()..];
+            }
+        }
+        redacted + rest
+    }
+
+    /// A word that names a module, or something in one, such as a class.
+    fn module(&self, word: &str) -> Option<String> {
+        let dots = word.match_indices('.').map(|(at, _)| at);
+        let mut ends = std::iter::once(word.len()).chain(dots.rev());
+        ends.find_map(|end| Some(format!("{}{}", self.modules.get(&word[..end])?, &word[end..])))
     }
 
     /// A directory that results may speak of.
@@ -294,7 +379,7 @@ impl Redactor {
 
     /// A text with all names in it replaced.
     pub fn text(&mut self, text: &str) -> String {
-        let mut text = text.to_owned();
+        let mut text = self.without_stems(text);
         for path in self.spaced.clone() {
             if text.contains(&path) {
                 let placeholder = self.path_placeholder(&path);
@@ -338,6 +423,8 @@ impl Redactor {
             }
         } else if self.names.contains_key(path) || is_file(&SCRIPT_ENDINGS) || is_file(&DATA_ENDINGS) {
             return self.name_placeholder(path) + end;
+        } else if let Some(module) = self.module(path) {
+            return module + end;
         }
         word.to_owned()
     }
@@ -489,6 +576,27 @@ mod tests {
         assert_eq!(redactor.text("/usr/lib/python3.11/threading.py:1 run"), "dir-3/threading.py:1 run");
         assert_eq!(redactor.text("/opt/cann/lib64/libascendcl.so"), "dir-4/libascendcl.so");
         assert_eq!(redactor.text("/opt/cann/lib64/libours.so.2"), "dir-4/library-1.so");
+    }
+
+    #[test]
+    fn modules_are_named_by_nothing_of_their_own() {
+        let mut redactor = Redactor::default();
+        redactor.add_file("acme_llm/layers/rotary_secret.py");
+        redactor.add_file("/home/trainer7/acme_llm/layers/rotary_secret.py");
+        redactor.add_file("/home/trainer7/acme_llm/models/__init__.py");
+        redactor.add_file("/home/trainer7/helpers_secret.py");
+        let text =
+            redactor.text("Held by global 'kept' of acme_llm.layers.rotary_secret (acme_llm/layers/rotary_secret.py).");
+        assert_eq!(text, "Held by global 'kept' of module-1 (dir-1/script-1.py).");
+        assert_eq!(redactor.text("layers.rotary_secret.Rotary.cache > list of 7"), "module-1.Rotary.cache > list of 7");
+        assert_eq!(redactor.text("a acme_llm.models.Model, trainer7.acme_llm.models"), "a module-2.Model, module-2");
+        let text = redactor.text("global 'kept' of helpers_secret (helpers_secret.py:9) > list of 7 (of 9)");
+        assert_eq!(text, "global 'kept' of script-3 (script-3.py:9) > list of 7 (of 9)");
+        assert_eq!(
+            redactor.text("of helpers (others.py), torch.nn.Linear"),
+            "of helpers (script-4.py), torch.nn.Linear"
+        );
+        assert_eq!(redactor.text("reading corpus.jsonl.gz, rope.onnx"), "reading file-1.gz, file-2.onnx");
     }
 
     #[test]
