@@ -221,6 +221,12 @@ export function startViewer(...paths) {
   });
 }
 
+/** How many events are about blocks of a pool; the page lists those of the chosen one only, and what is about none. */
+export async function eventsOfPool(viewer, pool) {
+  const answer = await (await fetch(`${viewer.url}api/table/events?kind=malloc,free,access&limit=1&pool=${pool}`)).json();
+  return answer.rows ? answer.total : 0;
+}
+
 /** A browser without any history; `complaints` collects console errors, exceptions, failed requests and dialogs. */
 export async function openBrowser({ locale = "en-US", colorScheme = "light", javaScriptEnabled = true } = {}) {
   const { chromium } = require("playwright-core");
