@@ -18,8 +18,10 @@ const LINES_OF_A_GRAPH: usize = 3;
 /// What the way to a tensor ends with that a graph has saved for its backward pass.
 const SAVED_BY_GRAPH: &str = " autograd graph";
 
-/// Parts of names that caches have.
-const CACHE_WORDS: [&str; 4] = ["cache", "past_key", "kv", "memo"];
+/// What caches are called: words in names of variables, attributes and keys.
+const CACHE_WORDS: [&[&str]; 6] = [&["cache"], &["caches"], &["cached"], &["kv"], &["memo"], &["past", "key"]];
+/// A cache of the language itself.
+const FUNCTOOLS_CACHE: &str = "functools cache of ";
 /// What modules call, and hooks with it.
 const MODULE_FILE: &str = "torch/nn/modules/module.py";
 
@@ -51,7 +53,7 @@ pub enum LeakCause {
 /// The cause of the largest leak, if what is known of it says one.
 pub fn cause(report: &LeakReport) -> Option<LeakCause> {
     let first = report.leaks.first()?;
-    let path = first.held_by.first().map_or(String::new(), |held| held.path.to_lowercase());
+    let path = first.held_by.first().map_or("", |held| &held.path);
     let is_held_by_hook = path.contains(" hook on ");
     // Hooks on many modules keep results of many lines; what a graph has saved is kept by whoever keeps the graph.
     if is_held_by_hook && !path.ends_with(SAVED_BY_GRAPH) {
@@ -70,15 +72,52 @@ pub fn cause(report: &LeakReport) -> Option<LeakCause> {
             blocks: sum(same(), |group| group.count),
         });
     }
-    let is_held_as_state = first.held_by.first().is_some_and(|held| held.path.contains(".state > "));
-    let is_state = first.phase == Some("optimizer") && is_held_as_state;
+    let is_state = first.phase == Some("optimizer") && path.contains(".state > ");
     if is_state || first.site.owner.split('@').any(|level| level == "optimizer_state") {
         return Some(LeakCause::OptimizerStates);
     }
     if is_held_by_hook || is_made_in_hook(&first.site.python) {
         return Some(LeakCause::Hook);
     }
-    CACHE_WORDS.iter().any(|word| path.contains(word)).then_some(LeakCause::Cache)
+    is_in_cache(path).then_some(LeakCause::Cache)
+}
+
+/// Whether a way leads through something that is called a cache. Files and functions are called so for other reasons.
+fn is_in_cache(path: &str) -> bool {
+    path.split(" > ").any(|segment| segment.starts_with(FUNCTOOLS_CACHE) || names_in(segment).any(is_name_of_cache))
+}
+
+/// The names in one part of a way: a variable, an attribute with its type, keys, what a closure has captured.
+fn names_in(segment: &str) -> impl Iterator<Item = &str> {
+    let variable = ["local '", "global '"].into_iter().find_map(|kind| segment.strip_prefix(kind)?.split('\'').next());
+    let attribute = || segment.strip_prefix("class ").unwrap_or(segment).split([' ', '[', '(']).next();
+    let keys = segment.split("['").skip(1).filter_map(|key| key.split('\'').next());
+    let captured = segment.rsplit_once(", '").map(|(_, name)| name.trim_end_matches('\''));
+    variable.or_else(attribute).into_iter().chain(keys).chain(captured)
+}
+
+fn is_name_of_cache(name: &str) -> bool {
+    let words = words(name);
+    CACHE_WORDS.iter().any(|cache| words.windows(cache.len()).any(|part| part == *cache))
+}
+
+/// The words of a name in small letters: `past_key_values`, `KVCache` and `cache2` have 3, 2 and 1.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut letters = name.chars().peekable();
+    let mut before = ' ';
+    while let Some(letter) = letters.next() {
+        let ends_acronym = before.is_uppercase() && letters.peek().is_some_and(|next| next.is_lowercase());
+        if !letter.is_alphabetic() || (letter.is_uppercase() && (before.is_lowercase() || ends_acronym)) {
+            words.push(String::new());
+        }
+        if let (true, Some(word)) = (letter.is_alphabetic(), words.last_mut()) {
+            word.extend(letter.to_lowercase());
+        }
+        before = letter;
+    }
+    words.retain(|word| !word.is_empty());
+    words
 }
 
 /// Whether the program's innermost function was called by a module, but is not its forward pass.
@@ -230,5 +269,34 @@ mod tests {
         assert_eq!(cause_of(vec![group(7, "forward", hook)]), Some(LeakCause::Hook));
         let cache = "local 'kv_cache' of main (train.py:3) > list of 4";
         assert_eq!(cause_of(vec![group(7, "other", cache)]), Some(LeakCause::Cache));
+    }
+
+    #[test]
+    fn caches_are_known_by_names_of_variables_and_attributes() {
+        for path in [
+            "global 'caches' (train.py:3) > dict of 20",
+            "global 'srv' (serve.py:15) > Server.past_key_values > list of 4",
+            "local 'self' of f (serve.py:15) > KVCache.blocks > list of 4",
+            "local 'state' of main (serve.py:15)['memo'] > list of 4",
+            "class Layer.keyCache2 > list of 4",
+            "functools cache of encode (serve.py:3) > dict of 20",
+            "global 'callbacks' (serve.py:3) > list of 4 > closure of f.<locals>.g (serve.py:9), 'kv_pairs'",
+        ] {
+            assert_eq!(cause_of(vec![group(7, "other", path)]), Some(LeakCause::Cache), "{path}");
+        }
+    }
+
+    #[test]
+    fn files_and_functions_that_are_called_after_caches_are_none() {
+        for path in [
+            "local 'history' of main (kv.py:3) > list of 4",
+            "local 'history' of test_cache (memory_leak.py:3) > list of 4",
+            "global 'history' of kv_cache (/home/me/cache/kv_cache.py) > list of 4",
+            "local 'callbacks' of main (memo/cache.py:3) > list of 4 > closure of cache.<locals>.f (memo/cache.py:9)",
+            "local 'memory' of main (train.py:3) > Replay.memory > deque of 4",
+            "global 'cachexia' (kv.py:3) > dict of 4 > list of 4",
+        ] {
+            assert_eq!(cause_of(vec![group(7, "other", path)]), None, "{path}");
+        }
     }
 }
