@@ -73,6 +73,21 @@ def test_an_argument_is_found_where_it_comes_from():
     assert callee(mine)["mine"].startswith("local 'mine' of test_an_argument_is_found")
 
 
+STORE = []
+
+
+def test_a_global_is_found_as_what_it_is_though_an_argument_names_it_too():
+    def evaluate(results, shelf):
+        results.append(Leaf("kept"))
+        shelf.append(Leaf("shelved"))
+        return holders()
+
+    found = evaluate(STORE, [])
+    STORE.clear()
+    assert found["kept"].startswith("global 'STORE' of test_holders (") and found["kept"].endswith(" > list of 1")
+    assert found["shelved"].startswith("local 'shelf' of test_a_global_is_found")
+
+
 class Probe:
     def __init__(self):
         self.acts = {}

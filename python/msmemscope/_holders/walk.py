@@ -39,32 +39,35 @@ def find(target: type, seconds: float, *, late: tuple[type, ...] = (), most_obje
     The collector must not run meanwhile; see :class:`Undisturbed`.
     """
     running = frames.running()
-    first: list[_Root] = []
+    # What a global and an argument name is the global's: arguments go when their functions end.
+    modules, skipped, first, rest = _modules()
     second: list[_Root] = []
     for frame in running:
         rank = second if frames.is_library(frame.f_code.co_filename) else first
         rank.append((frame, [value for _, value in frames.variables(frame)]))
-    modules, skipped = _modules(first, second)
+    second.extend(rest)
     exceptions = _handled_exceptions()
     second.extend((error, None) for error in exceptions)
     nodes, looked_at, is_complete = _internal.find_paths(
         target, [first, second], skipped, list(late), _all_objects, most_objects, max(seconds, 0.0)
     )
-    del first, second, skipped
+    del first, second, rest, skipped
     paths = Paths(nodes, Roots(modules, _module_codes(running), {id(error) for error in exceptions}))
     subtype = type.__subclasscheck__
     targets = [index for index, (thing, _) in enumerate(nodes) if subtype(target, type(thing))]
     return Found(paths, targets, looked_at, is_complete)
 
 
-def _modules(first: list[_Root], second: list[_Root]) -> tuple[dict[int, tuple[str, str]], list[Any]]:
-    """Adds the dictionaries of all modules to the roots, the user's own to the first ones.
+def _modules() -> tuple[dict[int, tuple[str, str]], list[Any], list[_Root], list[_Root]]:
+    """The dictionaries of all modules: name and file of each by identity, and the roots that they are.
 
-    Gives name and file of each by identity of its dictionary, and what is not to be followed: modules are no part of
-    each other, and ours are no part of the job.
+    Gives what is not to be followed, too: modules are no part of each other, and ours are no part of the job. The user's
+    own modules come apart from the others, the program first.
     """
     known: dict[int, tuple[str, str]] = {}
     skipped: list[Any] = []
+    own: list[_Root] = []
+    others: list[_Root] = []
     for name, module in sorted(list(sys.modules.items()), key=lambda item: item[0] != "__main__"):
         contents = _internal.attributes_of(module) if issubclass(type(module), ModuleType) else None
         skipped.append(module)
@@ -76,9 +79,11 @@ def _modules(first: list[_Root], second: list[_Root]) -> tuple[dict[int, tuple[s
             skipped.append(contents)
             continue
         known[id(contents)] = (name, file)
-        is_users = name == "__main__" or (file and not frames.is_library(file))
-        (first if is_users else second).append((contents, None))
-    return known, skipped
+        if name == "__main__" or (file and not frames.is_library(file)):
+            own.append((contents, list(contents.values())))
+        else:
+            others.append((contents, None))
+    return known, skipped, own, others
 
 
 def _module_codes(running: list[FrameType]) -> dict[int, Any]:
