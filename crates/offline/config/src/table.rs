@@ -521,6 +521,9 @@ pub const COMMANDS: &[CommandSpec] = &[
             OptionId::Device,
             OptionId::Holders,
             OptionId::MaxTraceSize,
+            OptionId::FlightRecorder,
+            OptionId::Trigger,
+            OptionId::On,
             OptionId::Analysis,
             OptionId::Report,
             OptionId::Watch,
@@ -945,6 +948,17 @@ mod tests {
                 let accepts = |spec: &OptionSpec| crate::parse::applies(Some(command), spec);
                 assert!(!OPTIONS.iter().find(is_option).is_some_and(accepts), "{} of {}", flag.name, command.name);
             }
+        }
+    }
+
+    #[test]
+    fn a_recording_takes_the_same_options_with_and_without_its_word() {
+        let run = COMMANDS.iter().find(|command| command.name == RUN);
+        let is_of_recordings = |spec: &&OptionSpec| {
+            matches!(spec.group, Group::Collection | Group::Analysis) && spec.id != OptionId::Compare
+        };
+        for spec in OPTIONS.iter().filter(is_of_recordings) {
+            assert!(crate::parse::applies(run, spec), "{:?}", spec.id);
         }
     }
 
