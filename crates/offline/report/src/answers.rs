@@ -20,14 +20,15 @@ pub fn render(answers: &Answers, all: bool, style: Style) -> String {
         headline(answers).iter().for_each(|sentence| push_wrapped(&mut text, sentence, ""));
         parts.push(text);
     }
-    let ran_out = answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::has_failures);
+    let ran_out = answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::is_alarming);
+    let was_refused = answers.out_of_memory.as_ref().is_some_and(OutOfMemoryReport::has_failures);
     // That nothing is known about leaks is no news to somebody whose memory ran out.
     let has_news = |report: &LeakReport| !ran_out || report.steps > 0 || report.suspects().next().is_some();
     // Without suspects the rest about leaks is no more than detail, and what stands at ends of steps comes first.
     let has_suspects = answers.leaks.as_ref().is_some_and(|report| report.suspects().next().is_some());
     let is_shown = |word: &str| match word {
         "curve" | "standing" | "kernels" => style == Style::Full,
-        "out_of_memory" => all || ran_out,
+        "out_of_memory" => all || was_refused,
         "leaks" => answers.leaks.as_ref().is_some_and(has_news),
         // What was held when memory ran out is the peak, and has been shown.
         "moments" => style == Style::Full && !(ran_out && answers.moments.as_ref().is_some_and(only_peak)),
