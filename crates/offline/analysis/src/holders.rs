@@ -29,11 +29,44 @@ pub struct HeldBy {
 /// Blocks and bytes by path.
 type Tally = FxHashMap<StringId, (u64, u64)>;
 
+/// Blocks and bytes of one place that are held in one way: those that are alive, and the most that ever were.
+///
+/// Where each step makes blocks anew, those of different looks never existed together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Together {
+    now: (u64, u64),
+    most: (u64, u64),
+}
+
+impl Together {
+    fn add(&mut self, size_bytes: u64) {
+        self.now = (self.now.0 + 1, self.now.1.saturating_add(size_bytes));
+        if self.now.1 > self.most.1 {
+            self.most = self.now;
+        }
+    }
+
+    /// A block ended.
+    fn ended(&mut self, size_bytes: u64) {
+        self.now = less(self.now, size_bytes);
+    }
+
+    /// A block is held in another way, and may always have been.
+    fn moved(&mut self, size_bytes: u64) {
+        self.ended(size_bytes);
+        self.most = less(self.most, size_bytes);
+    }
+}
+
+fn less((blocks, bytes): (u64, u64), size_bytes: u64) -> (u64, u64) {
+    (blocks.saturating_sub(1), bytes.saturating_sub(size_bytes))
+}
+
 /// Follows who holds blocks.
 #[derive(Debug, Default)]
 pub struct Holders {
     by_allocation: FxHashMap<u64, StringId>,
-    by_place: FxHashMap<Place, Tally>,
+    by_place: FxHashMap<Place, FxHashMap<StringId, Together>>,
 }
 
 impl Holders {
@@ -43,12 +76,20 @@ impl Holders {
         if before == Some(path) {
             return;
         }
-        let tally = self.by_place.entry(Place::of(block)).or_default();
-        if let Some((blocks, bytes)) = before.and_then(|before| tally.get_mut(&before)) {
-            *blocks = blocks.saturating_sub(1);
-            *bytes = bytes.saturating_sub(block.size_bytes);
+        let ways = self.by_place.entry(Place::of(block)).or_default();
+        if let Some(together) = before.and_then(|before| ways.get_mut(&before)) {
+            together.moved(block.size_bytes);
         }
-        add(tally, path, block.size_bytes);
+        ways.entry(path).or_default().add(block.size_bytes);
+    }
+
+    /// A block ended. Who held it stays known.
+    pub(crate) fn ended(&mut self, block: &LiveBlock) {
+        let Some(path) = self.by_allocation.get(&block.allocation_id) else { return };
+        let together = self.by_place.get_mut(&Place::of(block)).and_then(|ways| ways.get_mut(path));
+        if let Some(together) = together {
+            together.ended(block.size_bytes);
+        }
     }
 
     /// The way in which a block is held, if anybody has said.
@@ -72,12 +113,13 @@ impl Holders {
         listed(&tally, names)
     }
 
-    /// Who holds the blocks of some places.
+    /// Who holds the blocks of some places, as many as existed together.
     pub(crate) fn of_places<'a>(&self, places: impl Iterator<Item = &'a Place>, names: &dyn Names) -> Vec<HeldBy> {
         let mut sum = Tally::default();
-        for (path, (blocks, bytes)) in places.filter_map(|place| self.by_place.get(place)).flatten() {
+        for (path, together) in places.filter_map(|place| self.by_place.get(place)).flatten() {
+            let (blocks, bytes) = together.most;
             let entry = sum.entry(*path).or_default();
-            *entry = (entry.0 + blocks, entry.1.saturating_add(*bytes));
+            *entry = (entry.0 + blocks, entry.1.saturating_add(bytes));
         }
         listed(&sum, names)
     }

@@ -236,10 +236,13 @@ impl LineUse {
     /// Names who holds the blocks, as far as that is known by now.
     pub(crate) fn learn_holders(&mut self, situation: &Situation, names: &dyn Names) {
         self.held_by = situation.holders().of_places(self.places.iter(), names);
-        // The same line may have had other blocks whenever the job looked.
+        // The same line may have had other blocks whenever the job looked: no more are held than there are.
+        let (mut blocks, mut bytes) = (self.blocks, self.bytes);
         for held in &mut self.held_by {
-            (held.blocks, held.bytes) = (held.blocks.min(self.blocks), held.bytes.min(self.bytes));
+            (held.blocks, held.bytes) = (held.blocks.min(blocks), held.bytes.min(bytes));
+            (blocks, bytes) = (blocks - held.blocks, bytes - held.bytes);
         }
+        self.held_by.retain(|held| held.blocks > 0);
     }
 }
 

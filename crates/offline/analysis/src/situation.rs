@@ -192,6 +192,11 @@ impl Situation {
         self.modules.get(thread_id).and_then(|stack| stack.last()).copied().unwrap_or(StringId::NONE)
     }
 
+    /// Whether it is known which modules are being called.
+    pub fn knows_modules(&self) -> bool {
+        self.modules.iter().next().is_some()
+    }
+
     /// The phase of training on a device, if anybody has said.
     #[inline]
     pub fn phase(&self, device: Device) -> Option<AutogradPhase> {
@@ -251,7 +256,9 @@ impl Situation {
             }
             EventKind::Free(block) => {
                 let slot = self.slots.get_mut(block.slot as usize);
-                (slot.and_then(Option::take).filter(|live| live.allocation_id == block.allocation_id), None)
+                let ended = slot.and_then(Option::take).filter(|live| live.allocation_id == block.allocation_id);
+                ended.iter().for_each(|live| self.holders.ended(live));
+                (ended, None)
             }
             EventKind::Access { .. } | EventKind::Label(_) => {
                 if let Some((slot, owner)) = self.owners.change(event)

@@ -79,6 +79,50 @@ fn leaks_and_moments_name_the_holder_that_was_seen_last() {
 }
 
 #[test]
+fn blocks_of_several_looks_are_not_counted_together() {
+    let mut trace = Traced::new();
+    let path = trace.string("local 'model' of main > parameters of GPT > gradient");
+    for step in 1..=3 {
+        for block in 0..4 {
+            allocate(&mut trace, 0x1000 + block * 0x1000);
+        }
+        for block in 0..4 {
+            trace.record(Fact::Holder { address: 0x1000 + block * 0x1000, path });
+        }
+        trace.record(Fact::Step { device: DEVICE, number: step });
+        for block in 0..4 {
+            trace.record(Fact::Free { properties: pool(), address: 0x1000 + block * 0x1000 });
+        }
+    }
+    // The same line holds more at its peak than the job has looked at.
+    (0..6).for_each(|block| allocate(&mut trace, 0x1000 + block * 0x1000));
+    let moments = trace.ask(&Questions::all()).moments.unwrap();
+    let line = &moments.pools[0].lines[0];
+    assert_eq!(line.blocks, 6, "{line:?}");
+    assert_eq!(line.held_by, [held("local 'model' of main > parameters of GPT > gradient", 4)]);
+}
+
+#[test]
+fn no_more_is_held_than_there_is() {
+    let mut trace = Traced::new();
+    let paths = ["local 'a' of main", "local 'b' of main"];
+    let paths = paths.map(|path| trace.string(path));
+    for (step, path) in (1..).zip(paths) {
+        (0..3).for_each(|block| allocate(&mut trace, 0x1000 + block * 0x1000));
+        for block in 0..3 - (step - 1) {
+            trace.record(Fact::Holder { address: 0x1000 + block * 0x1000, path });
+        }
+        trace.record(Fact::Step { device: DEVICE, number: step });
+        for block in 0..3 {
+            trace.record(Fact::Free { properties: pool(), address: 0x1000 + block * 0x1000 });
+        }
+    }
+    let moments = trace.ask(&Questions::all()).moments.unwrap();
+    assert_eq!(moments.pools[0].lines[0].blocks, 3);
+    assert_eq!(moments.pools[0].lines[0].held_by, [held("local 'a' of main", 3)], "two more would be five");
+}
+
+#[test]
 fn a_block_at_the_same_address_has_other_holders() {
     let (mut trace, path) = growing_job();
     for address in [0x2000, 0x3000, 0x4000] {
