@@ -17,6 +17,7 @@ import torch.autograd.graph
 
 from .. import _internal
 from ..describe import open_labels
+from ..hijacker import manager
 from . import phases
 from .module_calls import Observation
 
@@ -48,6 +49,14 @@ def _module_called(module: Any, arguments: Any) -> None:
     if not getattr(_phase, "is_forward", False) and torch.is_grad_enabled():
         _phase.is_forward = True
         _internal.autograd(phases.FORWARD)
+
+
+def forward_failed() -> None:
+    """The call of a model has failed on this thread: what it has begun is over."""
+    if getattr(_phase, "is_forward", False):
+        _phase.is_forward = False
+        _internal.autograd(phases.OTHER)
+    manager.close_regions()
 
 
 def _backward_functions() -> list[tuple[Any, str]]:

@@ -6,6 +6,7 @@ While a program is compiled it is only looked at, hooks included: ours are nothi
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Callable
 
 import torch
@@ -43,6 +44,12 @@ def _register_after(hook: AfterHook) -> Any:
         return torch_module.register_module_forward_hook(hook, always_call=True)
     except TypeError:
         return torch_module.register_module_forward_hook(hook)
+
+
+def error_being_handled() -> int:
+    """The exception that this thread is handling, by identity; zero if it is handling none."""
+    error = sys.exc_info()[1]
+    return 0 if error is None else id(error)
 
 
 class Observation:

@@ -12,10 +12,10 @@ from typing import Any
 
 from .. import _internal
 from .._holders.schedule import MODULE, looks
-from . import ranks
+from . import autograd, ranks
 from .harmless import harmless
 from .loops import MODULE_CALL, Numbers
-from .module_calls import Observation
+from .module_calls import Observation, error_being_handled
 
 
 class _Calls(threading.local):
@@ -23,6 +23,8 @@ class _Calls(threading.local):
 
     def __init__(self) -> None:
         self.open: list[tuple[int, int]] = []
+        #: The exception that was being handled when the outermost was called.
+        self.handled_before = 0
 
 
 _calls = _Calls()
@@ -46,6 +48,7 @@ def _called(module: Any, arguments: Any) -> None:
         # A model does not call itself: its last call has failed before a release that says so.
         open_calls.clear()
     if not open_calls:
+        _calls.handled_before = error_being_handled()
         _internal.loop_turn(MODULE_CALL, _models.of(module))
         looks.turned(MODULE)
         ranks.learn()
@@ -62,7 +65,10 @@ def _returned(module: Any, arguments: Any, result: Any) -> None:
         identity, name = open_calls.pop()
         _internal.module_call(False, name)
         if identity == id(module):
-            return
+            break
+    # The hook is called without a result while the exception is on its way out.
+    if not open_calls and result is None and error_being_handled() not in (0, _calls.handled_before):
+        autograd.forward_failed()
 
 
 def _name(module: Any) -> int:

@@ -48,8 +48,19 @@ class _Regions(threading.local):
             if not keys:
                 _pop(labels)
 
+    def leave_all(self) -> None:
+        for labels, keys in reversed(list(self.open.items())):
+            if keys:
+                keys.clear()
+                _pop(labels)
+
 
 _regions = _Regions()
+
+
+def close_regions() -> None:
+    """Leave all regions of this thread: the call in which they were opened has failed."""
+    _regions.leave_all()
 
 
 def _push(labels: Labels) -> None:
