@@ -169,6 +169,26 @@ def test_the_kernel_that_did_it_is_named(tmp_path, mode, blocking):
             assert any(f"{SCATTER}_1-" in name and moment in name for name in names), names
 
 
+COUNTED = """
+import sys, torch, torch_npu
+from msmemscope import watcher
+x = torch.ones(64, device="npu")
+watcher.watch(x, name="x", dump_nums=int(sys.argv[1]))
+for _ in range(4):
+    x + 1
+print([block.name for block in watcher.blocks()])
+"""
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_looks_before_kernels_count_to_the_last(tmp_path, count):
+    watched = Watched(tmp_path, ["--level=kernel"], ["-c", COUNTED, str(count)])
+    assert "[]" in watched.printed.splitlines()
+    rows = "".join(path.read_text() for path in watched.files("*.csv")).splitlines()[1:]
+    assert len(rows) == count and "before" in rows[-1], rows
+    assert "the next kernel" not in watched.text + "".join(rows)
+
+
 @pytest.mark.parametrize("mode", ["both levels", "auto"])
 def test_kernels_that_do_nothing_wrong_are_not_reported(tmp_path, mode):
     options, arguments = KERNEL_MODES[mode]

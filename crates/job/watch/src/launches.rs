@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use msmemscope_event::{Device, WatchDetail, dump_name};
 
 use crate::dump;
-use crate::surroundings::{Surroundings, WatchRecord};
+use crate::surroundings::{OperatorCall, Surroundings, WatchRecord};
 
 /// What was seen before one launch.
 #[derive(Debug, Default)]
@@ -33,14 +33,18 @@ impl HeldLooks {
         Holding { held: self, surroundings }
     }
 
-    /// Takes everything down under the name that the kernel has, as this call of it.
-    pub fn release(self, kernel: &str, call: u64, thread_id: u32, surroundings: &mut dyn Surroundings) {
+    /// Takes everything down as seen around this call of a kernel that was announced under another name.
+    pub fn release(self, announced: &str, call: &OperatorCall<'_>, surroundings: &mut dyn Surroundings) {
         for mut look in self.looks {
-            look.detail.call = call;
+            look.detail.call = call.number;
+            if look.detail.since_operator == announced {
+                call.name.clone_into(&mut look.detail.since_operator);
+            }
             if let Some(file) = look.detail.file.take() {
                 let device = surroundings.physical(look.detail.device);
                 let place = (&look.name[..], look.output_index);
-                let name = dump::file_name(&dump_name(device, thread_id, (kernel, call), place, look.after));
+                let name =
+                    dump::file_name(&dump_name(device, call.thread_id, (call.name, call.number), place, look.after));
                 let directory = surroundings.dump_directory(look.detail.device);
                 let is_renamed = directory
                     .is_some_and(|directory| std::fs::rename(directory.join(&file), directory.join(&name)).is_ok());
@@ -48,7 +52,7 @@ impl HeldLooks {
             }
             surroundings.record(&WatchRecord {
                 name: &look.name,
-                operator: kernel,
+                operator: call.name,
                 output_index: look.output_index,
                 after: look.after,
                 address: look.address,

@@ -41,9 +41,12 @@ fn around_launch(
     number: impl FnOnce(&mut Session) -> u64,
     look: impl FnOnce(&OperatorCall<'_>, &LiveBlocks, &mut Session),
 ) {
+    let thread_id = thread_id();
     let (is_needed, runtime) = {
         let mut state = lock(state);
-        (state.is_watching() || state.explicit.is_waiting(), state.process.runtime())
+        // What was seen before the launch waits for its name, also where that was the last look.
+        let is_held = state.before_launches.contains_key(&thread_id);
+        (is_held || state.is_watching() || state.explicit.is_waiting(), state.process.runtime())
     };
     // Nobody is kept from anything meanwhile.
     // SAFETY: the stream that the job gave to the launching function.
@@ -52,7 +55,6 @@ fn around_launch(
     }
     let mut state = lock(state);
     let number = number(&mut state);
-    let thread_id = thread_id();
     let blocks = blocks();
     let operator = state.launcher(thread_id).map(|operator| operator.name.clone()).unwrap_or_default();
     // Of several operators under way it is not always known which one launches; none may be blamed for another's work.
@@ -99,7 +101,7 @@ fn launched(state: &Mutex<Session>, stream: *mut c_void, name: &str) {
             let Session { process, explicit, hunt, before_launches, .. } = state;
             let announced = announced(call.thread_id);
             if let Some(held) = before_launches.remove(&call.thread_id) {
-                held.release(call.name, call.number, call.thread_id, process);
+                held.release(&announced, call, process);
             }
             explicit.after_kernel(&announced, call, blocks, process);
             if let Some(hunt) = hunt {

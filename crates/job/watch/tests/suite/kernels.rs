@@ -19,8 +19,9 @@ fn launch(explicit: &mut Explicit, lab: &mut Lab, name: &str, work: impl FnOnce(
     let mut held = HeldLooks::default();
     explicit.before_kernel(&launch_of(ANNOUNCED, u64::MAX), &blocks, &mut held.around(lab));
     work(lab);
-    held.release(name, 3, 7, lab);
-    explicit.after_kernel(ANNOUNCED, &OperatorCall { number: 3, ..launch_of(name, u64::MAX) }, &blocks, lab);
+    let call = OperatorCall { number: 3, ..launch_of(name, u64::MAX) };
+    held.release(ANNOUNCED, &call, lab);
+    explicit.after_kernel(ANNOUNCED, &call, &blocks, lab);
 }
 
 #[test]
@@ -56,6 +57,24 @@ fn the_kernel_that_changes_a_block_is_named_and_declared_writes_last_as_long_as_
     assert_eq!((&last.since_operator[..], last.since_after), ("Third", false));
     assert_eq!(last.launched_by.as_deref(), Some("aten.chain"));
     assert!(lab.taken.iter().all(|taken| taken.operator != ANNOUNCED));
+}
+
+/// Looks come in pairs, so that an odd number ends with one before a kernel, whose name is known behind it.
+#[test]
+fn a_count_that_ends_before_a_kernel_is_told_with_its_name() {
+    let mut lab = Lab::new(&[512]);
+    let mut explicit = Explicit::new(Selection::default());
+    let most_dumps = Some(3);
+    let target = Target { name: "weight".to_owned(), address: BASE, size_bytes: 512, device: DEVICE, most_dumps };
+    let blocks = lab.blocks.clone();
+    explicit.add(target, &blocks, &mut lab);
+    launch(&mut explicit, &mut lab, "First", |_| {});
+    launch(&mut explicit, &mut lab, "Second", |_| {});
+    assert!(!explicit.is_watching());
+    let looks = lab.taken.iter().filter(|taken| taken.detail.note == WatchNote::Look).count();
+    let last = lab.taken.last().expect("the end");
+    assert_eq!((looks, last.detail.note), (3, WatchNote::CountReached));
+    assert_eq!((&last.operator[..], &last.detail.since_operator[..]), ("Second", "Second"));
 }
 
 #[test]
