@@ -139,6 +139,8 @@ pub struct Situation {
     kernels: u64,
     /// The latest of them.
     latest_kernel: StringId,
+    /// Kernels that a library has announced on a thread, as far as no launch was reported since.
+    announced_kernels: SmallMap<u32, Option<StringId>>,
     holders: Holders,
     latest_ns: u64,
     acl_finalized: bool,
@@ -154,6 +156,11 @@ impl Situation {
     #[inline]
     pub fn block(&self, slot: u32) -> Option<&LiveBlock> {
         self.slots.get(slot as usize)?.as_ref()
+    }
+
+    /// How many kernels were launched so far, and the latest of them.
+    pub fn kernels(&self) -> (u64, StringId) {
+        (self.kernels, self.latest_kernel)
     }
 
     /// Blocks that have come into being so far.
@@ -296,9 +303,8 @@ impl Situation {
                 }
                 (None, None)
             }
-            EventKind::Kernel { phase: KernelPhase::Launch | KernelPhase::Start, name, .. } => {
-                self.kernels += 1;
-                self.latest_kernel = *name;
+            EventKind::Kernel { phase, name, .. } => {
+                self.kernel(event.thread_id, *phase, *name);
                 (None, None)
             }
             EventKind::Module { begins, name } => {
@@ -350,6 +356,26 @@ impl Situation {
         } else if let Some(position) = stack.iter().rposition(|open| *open == name) {
             // What was called inside and never returned ends with it.
             stack.truncate(position);
+        }
+    }
+
+    /// Libraries of operators say when they start and end a kernel, inside of which the runtime reports its launch. It is
+    /// one kernel, and counts when it is launched. Where the runtime has reported nothing, it counts when it has ended, or
+    /// another starts.
+    fn kernel(&mut self, thread_id: u32, phase: KernelPhase, name: StringId) {
+        let announced = self.announced_kernels.entry(thread_id);
+        let counted = match phase {
+            KernelPhase::Launch => {
+                *announced = None;
+                Some(name)
+            }
+            KernelPhase::Start => announced.replace(name),
+            KernelPhase::End => announced.take(),
+            _ => None,
+        };
+        if let Some(name) = counted {
+            self.kernels += 1;
+            self.latest_kernel = name;
         }
     }
 

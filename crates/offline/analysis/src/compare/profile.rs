@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_event::{Device, KernelPhase, Pool, StringId};
+use msmemscope_event::{Device, Pool, StringId};
 use msmemscope_import::Recording;
 use msmemscope_timeline::{EventKind, EventSink, FactSource, TimelineEvent, TimelineSettings, detect_step_source};
 use rustc_hash::FxHashMap;
@@ -378,15 +378,19 @@ impl<'a> Profiler<'a> {
                     false => self.outside(open),
                 }
             }
-            EventKind::Kernel { phase: KernelPhase::Launch | KernelPhase::Start, name, .. } => {
-                if self.profile.level != Level::Kernel {
-                    self.profile.items_of_other_level += u64::from(counts);
-                } else if counts && event.device != Device::Unknown {
-                    let change_bytes = self.since_launch.remove(&event.device).unwrap_or(0);
-                    self.item(event.device, name, change_bytes);
-                }
-            }
             _ => {}
+        }
+    }
+
+    /// A kernel counts from now on.
+    fn kernel(&mut self, event: &TimelineEvent) {
+        let counts = self.counts(event);
+        if self.profile.level != Level::Kernel {
+            self.profile.items_of_other_level += u64::from(counts);
+        } else if counts && event.device != Device::Unknown {
+            let (_, name) = self.situation.kernels();
+            let change_bytes = self.since_launch.remove(&event.device).unwrap_or(0);
+            self.item(event.device, name, change_bytes);
         }
     }
 
@@ -449,7 +453,11 @@ fn add_lines(lines: &mut BTreeMap<String, (u64, u64)>, sites: Sites, situation: 
 impl EventSink for Profiler<'_> {
     #[inline]
     fn take(&mut self, event: TimelineEvent) {
+        let (kernels, _) = self.situation.kernels();
         let (ended, step) = self.situation.update(&event, self.names);
+        if self.situation.kernels().0 > kernels {
+            self.kernel(&event);
+        }
         match &event.kind {
             EventKind::Malloc(block) => {
                 if let Some(live) = self.situation.block(block.slot).copied() {

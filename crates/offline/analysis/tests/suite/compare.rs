@@ -70,6 +70,24 @@ fn operators_of_real_files_are_compared() {
     assert!(text::comparison(&comparison).lines().all(|line| line.chars().count() <= 80));
 }
 
+/// Libraries of operators announce kernels whose launch the runtime reports as well. Where it reports nothing, and where
+/// only starts were recorded, these count.
+#[test]
+fn kernels_that_are_announced_and_launched_count_once() {
+    let mut launched = Dump::new();
+    let mut announced = Dump::new();
+    for name in ["AddKernel", "MulKernel", "AddKernel"] {
+        launched.atb_kernel(name, |dump| _ = dump.kernel("Add_8"));
+        announced.atb_kernel(name, |_| {});
+    }
+    launched.kernel("Cast_8").malloc("PTA", 0x1000, 512);
+    announced.atb_kernel("CastKernel", |_| {}).malloc("PTA", 0x1000, 512);
+    let (comparison, csv) = compare_inputs(&launched.open(), &announced.open(), Level::Kernel).unwrap();
+    let items = &comparison.devices[0].items;
+    assert_eq!((items.base, items.other), (4, 4), "{csv}");
+    assert!(csv.contains("Cast_8") && csv.contains("CastKernel"), "{csv}");
+}
+
 #[test]
 fn equal_runs_have_no_differences() {
     let (comparison, csv) = compare_dumps(&run(&PLAIN), &run(&PLAIN));

@@ -76,6 +76,22 @@ fn kernels_name_leaks_and_what_is_alive_at_the_peak() {
     assert!(msmemscope_report::moments(moments).contains("after kernel Mul_8"));
 }
 
+/// The number of a kernel is that among the launches.
+#[test]
+fn kernels_of_atb_are_counted_once() {
+    let mut dump = Dump::new();
+    for step in 1..=6u64 {
+        dump.step_begin();
+        dump.atb_kernel("AddKernel", |dump| _ = dump.kernel("Add_8"));
+        dump.malloc("PTA", 0x10_0000 * step, 1 << 20);
+        dump.step_end();
+    }
+    let answers = dump.ask(&Questions::all());
+    let leaks = answers.leaks.as_ref().expect("leaks");
+    let text = msmemscope_report::leaks(leaks, &[], msmemscope_report::Style::Classic);
+    assert!(text.contains("in kernel_2 at step 2.") && text.contains("\nkernel_2 is Add_8\n"), "{text}");
+}
+
 /// An inefficient block is told by the kernel before it, and by its owner.
 #[test]
 fn kernels_name_inefficient_blocks() {

@@ -92,6 +92,13 @@ impl Dump {
         self.row("KERNEL_LAUNCH", "KERNEL_LAUNCH", name, &device.to_string(), "N/A", ",,")
     }
 
+    /// A kernel of ATB, with what happens inside of it.
+    pub fn atb_kernel(&mut self, name: &str, inside: impl FnOnce(&mut Self)) -> &mut Self {
+        self.row("KERNEL_LAUNCH", "KERNEL_START", name, "0", "N/A", ",,");
+        inside(self);
+        self.row("KERNEL_LAUNCH", "KERNEL_END", name, "0", "N/A", ",,")
+    }
+
     pub fn step_begin(&mut self) -> &mut Self {
         self.row("MSTX", "Range_start", "\"step start\"", "0", "N/A", ",,")
     }
