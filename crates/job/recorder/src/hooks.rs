@@ -141,7 +141,7 @@ macro_rules! export {
 
 for_each_hook!(make_hooks);
 
-/// Functions that are hooked if kernels are wanted.
+/// Functions that are hooked if kernels are wanted, besides those that launch them.
 static KERNEL_HOOKS: &[Hook] = &[
     Hook::optional(kernels::REPORT.erased(), kernels::report as *const ()),
     Hook::optional(kernels::HASH.erased(), kernels::hash as *const ()),
@@ -153,6 +153,6 @@ static KERNEL_HOOKS: &[Hook] = &[
 /// Every function with a hook.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
     let of_kernels = if kernels::are_wanted() { KERNEL_HOOKS } else { &[] };
-    let of_launches = if launches::are_observed() { launches::HOOKS } else { &[] };
+    let of_launches = if launches::are_hooked() { launches::HOOKS } else { &[] };
     HOOKS.iter().chain(of_kernels).chain(of_launches)
 }

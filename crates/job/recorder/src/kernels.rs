@@ -85,7 +85,6 @@ thread_local! {
 pub fn configure(settings: &Settings) {
     let are_wanted = settings.level.contains(LevelSet::KERNEL) && settings.events.collected.contains(EventSet::LAUNCH);
     ARE_WANTED.store(are_wanted, Ordering::Relaxed);
-    launches::expect_observer(are_wanted && settings.watch.is_some());
 }
 
 /// Whether kernels were asked for.
@@ -294,7 +293,7 @@ fn look_at(report: &[u8; REPORT_BYTES as usize]) -> bool {
 fn record_launch(device: u16, stream_id: u32, task_id: u32, hash: u64) {
     let name = names::of(hash);
     launches::note(name);
-    thread::record_own_now(|| Fact::Kernel {
+    thread::record_launch(|| Fact::Kernel {
         phase: KernelPhase::Launch,
         device: Device::from_id(i64::from(device)),
         name,

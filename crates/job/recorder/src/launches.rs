@@ -1,19 +1,20 @@
-//! Calls one guest around every launch of a kernel: watching looks at memory there.
+//! The functions that launch kernels: notes when they are called, and calls one guest around them: watching looks at
+//! memory there.
 //!
 //! Every way to launch a kernel ends in one of these functions of the runtime, so those that come before (AscendCL, its
-//! implementation) need no hook. The name is what the runtime reports inside the call, see [`kernels`](crate::kernels);
-//! nothing here is needed to record launches, and nothing is hooked unless somebody is called.
+//! implementation) need no hook. Which kernel it is is what the runtime reports inside the call, see
+//! [`kernels`](crate::kernels): a launch by a function that is not hooked is recorded, too, with the time of the report.
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use msmemscope_control::{LaunchObserver, Region};
 use msmemscope_event::StringId;
 
 use crate::hooks::Hook;
 use crate::real::RealFunction;
-use crate::{acl, errno, strings};
+use crate::{acl, errno, kernels, state, strings, thread};
 
 const LIBRARY: &str = "libruntime.so";
 /// What the runtime returns for a function it does not have.
@@ -21,8 +22,6 @@ const RESERVED_ERROR: i32 = 0x99;
 const SUCCESS: i32 = 0;
 
 static OBSERVER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether the settings let expect an observer, so that pointers which the job looks up early lead to the hooks, too.
-static IS_EXPECTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Whether this thread is inside of a launch: launching functions may call each other.
@@ -40,14 +39,9 @@ pub fn set_observer(observer: Option<LaunchObserver>) {
     }
 }
 
-/// Whether an observer will come.
-pub fn expect_observer(is_expected: bool) {
-    IS_EXPECTED.store(is_expected, Ordering::Relaxed);
-}
-
 /// Whether launching functions are hooked.
-pub fn are_observed() -> bool {
-    IS_EXPECTED.load(Ordering::Relaxed) || !OBSERVER.load(Ordering::Relaxed).is_null()
+pub fn are_hooked() -> bool {
+    kernels::are_wanted() || !OBSERVER.load(Ordering::Relaxed).is_null()
 }
 
 /// The runtime has reported the launch of a kernel on this thread.
@@ -61,6 +55,10 @@ pub fn note(name: StringId) {
 /// Calls a launching function, and the guest before and after it.
 #[inline(always)]
 fn around(stream: usize, launch: impl FnOnce() -> i32) -> i32 {
+    let launch = || match kernels::are_wanted() && state::records_everything() {
+        true => thread::in_launch(launch),
+        false => launch(),
+    };
     let observer = OBSERVER.load(Ordering::Acquire);
     if observer.is_null() || IS_LAUNCHING.get() {
         return launch();

@@ -62,6 +62,8 @@ struct Context {
     generation: Cell<u64>,
     last_stamp_ns: Cell<u64>,
     quick_clock: QuickClock,
+    /// When the innermost launch of kernels began that this thread is in; zero if it is in none.
+    launch_began_ns: Cell<u64>,
     device: Cell<CurrentDevice>,
     started_operator: Cell<StartedOperator>,
     started_ns: Cell<u64>,
@@ -97,6 +99,7 @@ thread_local! {
             generation: Cell::new(NO_GENERATION),
             last_stamp_ns: Cell::new(0),
             quick_clock: QuickClock::new(),
+            launch_began_ns: Cell::new(0),
             device: Cell::new(CurrentDevice::NotAsked),
             started_operator: Cell::new(StartedOperator::NONE),
             started_ns: Cell::new(0),
@@ -179,6 +182,37 @@ pub fn record_now(fact: &Fact<'_>) -> bool {
 #[inline(always)]
 pub fn record_own_now<'a>(make: impl Fn() -> Fact<'a>) -> bool {
     record_made(quick_stamp(), Stacks::NONE, make)
+}
+
+/// Calls a function that launches kernels, which may call another such function. What it launches is written down with
+/// the moment at which it was called: when the runtime reports a launch, the card may have been at work for long.
+#[inline(always)]
+pub fn in_launch<Value>(launch: impl FnOnce() -> Value) -> Value {
+    /// Whoever leaves by an exception has left the launch as well.
+    struct Launching {
+        outer_ns: u64,
+    }
+    impl Drop for Launching {
+        fn drop(&mut self) {
+            context().launch_began_ns.set(self.outer_ns);
+        }
+    }
+    let _launching = Launching { outer_ns: context().launch_began_ns.replace(quick_stamp()) };
+    launch()
+}
+
+/// Writes down a kernel that this thread launches, see [`in_launch`]. `make` as for [`record_own_now`].
+#[inline(always)]
+pub fn record_launch<'a>(make: impl Fn() -> Fact<'a>) -> bool {
+    let context = context();
+    let began_ns = context.launch_began_ns.get();
+    let stamp_ns = match began_ns {
+        0 => quick_stamp(),
+        _ if began_ns == context.last_stamp_ns.get() => began_ns,
+        // Something else was written down in between, and records of a thread are in order.
+        _ => following_stamp(),
+    };
+    record_made(stamp_ns, Stacks::NONE, make)
 }
 
 /// Writes down a memory event that happens now, with its stacks.

@@ -100,7 +100,7 @@ impl KernelFollower {
     /// A kernel is launched, starts or ends; kernels of which no more will be known are given to `take`, in the order of
     /// their launches.
     pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, take: &mut dyn FnMut(LaunchedKernel)) {
-        let EventKind::Kernel { phase, name, stream_id, task_id, .. } = event.kind else { return };
+        let EventKind::Kernel { phase, at_ns, name, stream_id, task_id, .. } = event.kind else { return };
         let key = (event.device, stream_id, task_id);
         match phase {
             KernelPhase::Launch => {
@@ -115,7 +115,7 @@ impl KernelFollower {
                     thread_id: event.thread_id,
                     stream_id,
                     task_id,
-                    launched_ns: event.timestamp_ns,
+                    launched_ns: at_ns,
                     started_ns: None,
                     ended_ns: None,
                     change_bytes,
@@ -124,12 +124,12 @@ impl KernelFollower {
             }
             KernelPhase::ExecuteStart => {
                 if let Some(kernel) = self.kernel(&key) {
-                    kernel.started_ns = Some(event.timestamp_ns);
+                    kernel.started_ns = Some(at_ns);
                 }
             }
             KernelPhase::ExecuteEnd => {
                 if let Some(kernel) = self.kernel(&key) {
-                    kernel.ended_ns = Some(event.timestamp_ns);
+                    kernel.ended_ns = Some(at_ns);
                 }
                 self.places.remove(&key);
             }

@@ -325,14 +325,14 @@ impl Process<'_, '_> {
                 let name = format!("launch {}", self.names.text(*name));
                 self.instant(at_ns, thread, &name);
             }
-            EventKind::Kernel { phase, name, stream_id, .. } => {
+            EventKind::Kernel { phase, at_ns, name, stream_id, .. } => {
                 let shown = Shown::Stream(event.device, *stream_id);
                 match phase {
                     KernelPhase::ExecuteStart => {
                         let name = self.names.text(*name);
-                        self.begin(at_ns, shown, if name.is_empty() { "kernel" } else { &name });
+                        self.begin(*at_ns, shown, if name.is_empty() { "kernel" } else { &name });
                     }
-                    _ => self.end(at_ns, shown),
+                    _ => self.end(*at_ns, shown),
                 }
             }
             EventKind::Mark { message, .. } => self.instant(at_ns, thread, message),

@@ -138,6 +138,9 @@ pub enum EventKind {
     Kernel {
         /// Which of them.
         phase: KernelPhase,
+        /// Wall clock nanoseconds of when it happened. The event comes later if a card had started a kernel, by the
+        /// comparison of clocks, before its launch.
+        at_ns: u64,
         /// Kernel name.
         name: StringId,
         /// Stream.

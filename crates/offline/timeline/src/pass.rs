@@ -284,7 +284,7 @@ impl<'s> Timeline<'s> {
                     let device = self.device_map.physical(device);
                     self.emit_in_step(time, origin, device, number, EventKind::StepEnd { number }, sink);
                 }
-                match self.plain_kind(origin.thread_id, fact) {
+                match self.plain_kind(time, origin.thread_id, fact) {
                     Some(device_and_kind) => device_and_kind,
                     None => return,
                 }
@@ -330,7 +330,7 @@ impl<'s> Timeline<'s> {
                 let interface = properties.interface;
                 (properties.device, EventKind::FreeFailed { interface, address, error })
             }
-            _ => match self.plain_kind(origin.thread_id, fact) {
+            _ => match self.plain_kind(time, origin.thread_id, fact) {
                 Some(device_and_kind) => device_and_kind,
                 None => return,
             },
@@ -343,10 +343,10 @@ impl<'s> Timeline<'s> {
     /// physical numbers of devices.
     fn kernel(&mut self, time: u64, origin: Origin, fact: &Fact<'_>, sink: &mut impl EventSink) {
         let Fact::Kernel { phase, device, name, stream_id, task_id, detail } = *fact else { return };
-        let mut emit = |this: &mut Self, time, origin, phase, device, kernel: Kernel| {
+        let mut emit = |this: &mut Self, moment, origin, phase, device, kernel: Kernel| {
             let Kernel { name, stream_id, .. } = kernel;
-            let task_id = kernel.task_id();
-            let kind = EventKind::Kernel { phase, name, stream_id, task_id, detail, place: None };
+            let (at_ns, task_id) = (this.clock.wall_ns(moment), kernel.task_id());
+            let kind = EventKind::Kernel { phase, at_ns, name, stream_id, task_id, detail, place: None };
             this.emit_in_step(time, origin, device, this.steps.step_of(device), kind, sink);
         };
         let told = Kernel { name, stream_id, task_number: task_id };
@@ -355,13 +355,13 @@ impl<'s> Timeline<'s> {
                 self.summary.kernels_launched += 1;
                 let early = self.kernels.launch(time, device, told);
                 emit(self, time, origin, phase, device, told);
-                if let Some(Early { end, thread_id, .. }) = early {
-                    // The order is what it must have been; the difference is less than anybody can measure.
+                if let Some(Early { start, end, thread_id }) = early {
+                    // Told in the order it must have been, with the times that the card has said.
                     let card = Origin { thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };
-                    emit(self, time, card, KernelPhase::ExecuteStart, device, told);
+                    emit(self, start, card, KernelPhase::ExecuteStart, device, told);
                     if let Some(end) = end {
                         self.summary.kernels_ended += 1;
-                        emit(self, time.max(end), card, KernelPhase::ExecuteEnd, device, told);
+                        emit(self, end, card, KernelPhase::ExecuteEnd, device, told);
                     }
                 }
             }
@@ -412,7 +412,7 @@ impl<'s> Timeline<'s> {
     }
 
     /// Facts that become events without changing anything.
-    fn plain_kind(&mut self, thread_id: u32, fact: &Fact<'_>) -> Option<(Device, EventKind)> {
+    fn plain_kind(&mut self, time: u64, thread_id: u32, fact: &Fact<'_>) -> Option<(Device, EventKind)> {
         let (device, kind) = match *fact {
             Fact::OperatorBegin { framework, device, name, detail } => {
                 let is_on_card = framework == Framework::Aten && matches!(device, Device::Npu(_));
@@ -432,7 +432,15 @@ impl<'s> Timeline<'s> {
             }
             Fact::PlacedKernel { phase, device, name, path } => {
                 let place = Some(Arc::new(OperatorPlace { path: text(path), workspace: None }));
-                let kind = EventKind::Kernel { phase, name, stream_id: 0, task_id: 0, detail: StringId::NONE, place };
+                let kind = EventKind::Kernel {
+                    phase,
+                    at_ns: self.clock.wall_ns(time),
+                    name,
+                    stream_id: 0,
+                    task_id: 0,
+                    detail: StringId::NONE,
+                    place,
+                };
                 (device, kind)
             }
             Fact::Mark { domain, device, message } => (device, EventKind::Mark { domain, message: text(message) }),

@@ -24,11 +24,15 @@ const TOLERATED_NS: u64 = 1_000_000;
 /// A stream of a card.
 type Stream = (Device, u32);
 
-/// What happened on a stream, in order: for launches name and task, for the card's moments whether it is a start, the
-/// task and the time.
+/// The clock that stamps launches may be a little off.
+const TOLERATED_OF_LAUNCHES_NS: u64 = 1_000;
+
+/// What happened on a stream, in order: for launches name and task, and the time, for the card's moments whether it is a
+/// start, the task and the time.
 #[derive(Debug, Default)]
 struct Story {
     launches: Vec<(String, u32)>,
+    launched_ns: Vec<u64>,
     moments: Vec<(bool, u32, u64)>,
 }
 
@@ -60,6 +64,7 @@ fn told(trace: &Trace) -> BTreeMap<Stream, Story> {
             match phase {
                 KernelPhase::Launch => {
                     story.launches.push((trace.definitions().string(name).into_owned(), task_id));
+                    story.launched_ns.push(record.monotonic_ns);
                 }
                 _ => story.moments.push((phase == KernelPhase::ExecuteStart, task_id, record.monotonic_ns)),
             }
@@ -78,7 +83,9 @@ fn expected(entries: &[Entry], process: u32, stream_of: impl Fn(u32) -> u32) -> 
         match record.kind {
             Kind::KernelLaunch => {
                 let name = entry.text.clone().unwrap_or_default();
-                stories.entry((device, stream)).or_default().launches.push((name, task));
+                let story = stories.entry((device, stream)).or_default();
+                story.launches.push((name, task));
+                story.launched_ns.push(record.time_ns);
             }
             Kind::KernelStart | Kind::KernelEnd if record.result == 0 => {
                 let moment = (record.kind == Kind::KernelStart, task, record.time_ns);
@@ -110,6 +117,10 @@ fn assert_equal(told: &BTreeMap<Stream, Story>, expected: &BTreeMap<Stream, Stor
         let none = Story::default();
         let told = told.get(stream).unwrap_or(&none);
         assert_eq!(told.launches, expected.launches, "{stream:?}");
+        // The device logs a launch when it puts the kernel into its queue, where the card may find it at once.
+        for (told_ns, queued_ns) in told.launched_ns.iter().zip(&expected.launched_ns) {
+            assert!(*told_ns <= queued_ns + TOLERATED_OF_LAUNCHES_NS, "{stream:?}: {told_ns} {queued_ns}");
+        }
         let moments = of_kernels(told, expected);
         assert_eq!(moments.len(), expected.moments.len(), "{stream:?}");
         assert_same_moments(&moments, &expected.moments, *stream);

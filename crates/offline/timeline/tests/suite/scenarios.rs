@@ -1,8 +1,8 @@
 //! One test per rule.
 
 use msmemscope_event::{
-    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, Device, Fact, Framework, LoopKind, Pool,
-    ProcessInfoKey, RecordingState, SnapshotNumbers, StackId, StringId,
+    AccessKind, AllocationInterface, AutogradPhase, BlockProperties, Device, Fact, Framework, KernelPhase, LoopKind,
+    Pool, ProcessInfoKey, RecordingState, SnapshotNumbers, StackId, StringId,
 };
 use msmemscope_timeline::{
     DeviceFilter, EventFilter, EventKind, EventKinds, LoopSet, StepSource, TimelineEvent, TimelineSettings,
@@ -565,6 +565,37 @@ fn facts_of_the_future_are_counted() {
     let (events, summary) = facts.run();
     assert!(events.is_empty());
     assert_eq!((summary.facts, summary.unknown_facts), (1, 1));
+}
+
+/// Clocks of cards are compared with the host's, not the same: a card may seem to be quicker than the launch.
+#[test]
+fn a_kernel_that_seems_to_start_before_its_launch_keeps_its_times() {
+    let mut facts = Facts::ending_at(20);
+    facts.wall_offset_ns = 1_000;
+    let name = facts.string("Add_8");
+    let kernel = |phase, name| {
+        let (device, stream_id, task_id, detail) = (NPU, 3, 7, StringId::NONE);
+        Fact::Kernel { phase, device, name, stream_id, task_id, detail }
+    };
+    facts.on_thread(9, 10, kernel(KernelPhase::ExecuteStart, StringId::NONE));
+    facts.on_thread(9, 14, kernel(KernelPhase::ExecuteEnd, StringId::NONE));
+    facts.on_thread(2, 20, kernel(KernelPhase::Launch, name));
+    let (events, summary) = facts.run();
+    let told: Vec<_> = events.iter().map(|event| (&event.kind, event.timestamp_ns, event.thread_id)).collect();
+    let expected = [
+        (KernelPhase::Launch, 1_020, 1_020, 2),
+        (KernelPhase::ExecuteStart, 1_010, 1_020, 9),
+        (KernelPhase::ExecuteEnd, 1_014, 1_020, 9),
+    ];
+    let kernels: Vec<_> = told
+        .iter()
+        .filter_map(|(kind, time, thread)| match kind {
+            EventKind::Kernel { phase, at_ns, .. } => Some((*phase, *at_ns, *time, *thread)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(kernels, expected);
+    assert_eq!((summary.kernels_launched, summary.kernels_ended), (1, 1));
 }
 
 #[test]

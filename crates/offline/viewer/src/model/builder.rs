@@ -262,8 +262,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn kernel(&mut self, event: &TimelineEvent, phase: KernelPhase, name: StringId, stream: u32, task: u32) {
-        let (time, name) = (event.timestamp_ns, of_string(name));
+    fn kernel(&mut self, event: &TimelineEvent) {
+        let EventKind::Kernel { phase, at_ns, name, stream_id: stream, task_id: task, .. } = event.kind else { return };
+        let (time, name) = (at_ns.max(self.model.first_ns), of_string(name));
         let key = u64::from(task) << 32 | u64::from(name);
         let code = match phase {
             KernelPhase::ExecuteStart | KernelPhase::Start => {
@@ -481,9 +482,7 @@ impl EventSink for Builder<'_> {
             EventKind::Operator { framework, begins, name, .. } => {
                 self.operator(&event, *begins, *name, *framework as u8);
             }
-            EventKind::Kernel { phase, name, stream_id, task_id, .. } => {
-                self.kernel(&event, *phase, *name, *stream_id, *task_id);
-            }
+            EventKind::Kernel { .. } => self.kernel(&event),
             _ => self.other(&event),
         }
         if let Some(change) = step {
