@@ -148,6 +148,7 @@ static KERNEL_HOOKS: &[Hook] = &[
     Hook::optional(kernels::TEXT_ID.erased(), kernels::text_id as *const ()),
     Hook::optional(kernels::COMMAND.erased(), kernels::command as *const ()),
     Hook::optional(kernel_channel::START.erased(), kernel_channel::start as *const ()),
+    Hook::optional(kernel_channel::STOP.erased(), kernel_channel::stopped as *const ()),
 ];
 
 /// Every function with a hook.

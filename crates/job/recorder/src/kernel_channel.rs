@@ -25,6 +25,8 @@ pub const MOST_DEVICES: usize = 64;
 /// The channel of tasks.
 const TASK_CHANNEL: u32 = 50;
 const BUFFER_BYTES: usize = 256 << 10;
+/// Reads after which a channel that is filled as quickly as it is read has to wait for its next turn.
+const MOST_READS: usize = 1 << 10;
 /// Longest wait in the driver; the thread then looks around.
 const WAIT_SECONDS: i32 = 1;
 /// Pause before a channel that has something is read, so that it is read in large pieces. The ring of a card has room for
@@ -45,7 +47,7 @@ const INFORMATION_KILOHERTZ: i32 = 25;
 
 /// Started by us unless somebody else needs it.
 pub static START: RealFunction = RealFunction::new(LIBRARY, &[c"prof_drv_start"]);
-static STOP: RealFunction = RealFunction::new(LIBRARY, &[c"prof_stop"]);
+pub static STOP: RealFunction = RealFunction::new(LIBRARY, &[c"prof_stop"]);
 static READ: RealFunction = RealFunction::new(LIBRARY, &[c"prof_channel_read"]);
 static POLL: RealFunction = RealFunction::new(LIBRARY, &[c"prof_channel_poll"]);
 static DEVICE_INFORMATION: RealFunction = RealFunction::new(LIBRARY, &[c"halGetDeviceInfo"]);
@@ -57,6 +59,9 @@ type Read = unsafe extern "C-unwind" fn(u32, u32, *mut c_char, u32) -> i32;
 type Poll = unsafe extern "C-unwind" fn(*mut ReadyChannel, i32, i32) -> i32;
 type DeviceInformation = unsafe extern "C-unwind" fn(u32, i32, i32, *mut i64) -> i32;
 type ChipName = unsafe extern "C-unwind" fn() -> *const c_char;
+
+/// What the driver returns for a function it does not have.
+const NOT_SUPPORTED: i32 = 0xfffe;
 
 /// What a channel is started with.
 #[repr(C)]
@@ -176,11 +181,12 @@ impl Drop for Turn {
     }
 }
 
-/// Whether the channel of a card is open in this process.
+/// Whether it is known if the channel of a card is to be had: it is ours, or somebody else's.
 #[inline(always)]
-pub fn is_open(device: u16) -> bool {
+pub fn is_settled(device: u16) -> bool {
     existing().is_some_and(|shared| {
-        shared.open.load(Ordering::Relaxed).checked_shr(u32::from(device)).is_some_and(|bits| bits & 1 == 1)
+        let settled = shared.open.load(Ordering::Relaxed) | shared.refused.load(Ordering::Relaxed);
+        settled.checked_shr(u32::from(device)).is_some_and(|bits| bits & 1 == 1)
     })
 }
 
@@ -307,14 +313,17 @@ impl Reader {
         if std::mem::replace(&mut card.read_by, thread_id) != thread_id {
             card.clock.changes_hands();
         }
-        loop {
+        for _ in 0..MOST_READS {
             let held = card.beginning.len();
             self.buffer[..held].copy_from_slice(&card.beginning);
             let room = &mut self.buffer[held..];
             // SAFETY: the buffer is as long as it says.
             let count = unsafe { read(device, TASK_CHANNEL, room.as_mut_ptr().cast(), room.len() as u32) };
             let Ok(count) = usize::try_from(count) else { return false };
-            let is_all = count < room.len();
+            // A driver may give a part of what it has, such as that up to the end of its ring.
+            if count == 0 {
+                return true;
+            }
             let filled = &self.buffer[..held + count.min(BUFFER_BYTES - held)];
             let records = filled.chunks_exact(self.form.record_bytes());
             card.beginning.clear();
@@ -334,10 +343,8 @@ impl Reader {
                     thread::record(card.clock.place(record.ticks), &fact);
                 }
             });
-            if is_all {
-                return true;
-            }
         }
+        true
     }
 }
 
@@ -368,6 +375,12 @@ pub fn close_all() {
     shared.refused.store(0, Ordering::Release);
 }
 
+/// Somebody else has stopped the channel of a card: the next kernel that is launched there opens ours again.
+fn take_back(device: u32) {
+    let Some(shared) = existing().filter(|_| (device as usize) < MOST_DEVICES) else { return };
+    shared.refused.fetch_and(!(1 << device), Ordering::AcqRel);
+}
+
 /// Gives the channel of a card to somebody else who is about to start it.
 fn give_up(device: u32) {
     let Some(shared) = existing() else { return };
@@ -378,7 +391,7 @@ fn give_up(device: u32) {
     shared.open.fetch_and(!(1 << device), Ordering::AcqRel);
     shared.refused.fetch_or(1 << device, Ordering::AcqRel);
     stop(device);
-    say_once(&format!("somebody else in this process has taken the channel of card {device}"));
+    say_once(&format!("somebody else in this process has taken the channel of card {device}, until they stop it"));
 }
 
 fn stop(device: u32) {
@@ -390,13 +403,23 @@ fn stop(device: u32) {
 
 /// Hook of `prof_drv_start`: another profiler wants a channel, and must get what it would get without us.
 pub unsafe extern "C-unwind" fn start(device: u32, channel: u32, parameters: *const StartParameters) -> i32 {
-    const NOT_SUPPORTED: i32 = 0xfffe;
     let Some(real) = START.address() else { return NOT_SUPPORTED };
     if channel == TASK_CHANNEL {
         let _ = errno::aside(|| std::panic::catch_unwind(|| give_up(device)));
     }
     // SAFETY: the driver's function of this name has this signature; arguments are the caller's.
     unsafe { std::mem::transmute::<*mut c_void, Start>(real)(device, channel, parameters) }
+}
+
+/// Hook of `prof_stop`: another profiler has done with a channel.
+pub unsafe extern "C-unwind" fn stopped(device: u32, channel: u32) -> i32 {
+    let Some(real) = STOP.address() else { return NOT_SUPPORTED };
+    // SAFETY: the driver's function of this name has this signature; arguments are the caller's.
+    let result = unsafe { std::mem::transmute::<*mut c_void, Stop>(real)(device, channel) };
+    if channel == TASK_CHANNEL && result == 0 {
+        take_back(device);
+    }
+    result
 }
 
 /// Runs before the driver's own end.

@@ -104,7 +104,7 @@ pub fn device_chosen(device: Device) {
     let Device::Npu(number) = device else { return };
     let Some(place) = PHYSICAL.get(usize::from(number)) else { return };
     let known = place.load(Ordering::Relaxed);
-    let is_settled = known != 0 && (!are_wanted() || kernel_channel::is_open(known - 1));
+    let is_settled = known != 0 && (!are_wanted() || kernel_channel::is_settled(known - 1));
     if !is_settled {
         card_chosen(device);
     }
@@ -301,12 +301,13 @@ fn record_launch(device: u16, stream_id: u32, task_id: u32, hash: u64) {
         task_id,
         detail: StringId::NONE,
     });
-    if !kernel_channel::is_open(device) {
+    if !kernel_channel::is_settled(device) {
         first_launch_on(device);
     }
 }
 
-/// A card that nobody chose before our eyes, or in a child that goes on with what its parent chose.
+/// A card that nobody chose before our eyes, or in a child that goes on with what its parent chose, or whose channel another
+/// profiler has had.
 #[cold]
 fn first_launch_on(device: u16) {
     if usize::from(device) < MOST_DEVICES && kernel_channel::is_worth_opening(device) {

@@ -49,8 +49,8 @@ pub fn kernels(report: &KernelReport) -> String {
     text.push_str(&table.render());
     let unknown: u64 = report.kernels.iter().map(|kernel| kernel.launches - kernel.measured).sum();
     if unknown > 0 {
-        let reason = "their card dropped them, they were still running when recording stopped, or its channel belongs to \
-                      somebody else";
+        let reason = "their card dropped them, they were still running when recording stopped, or somebody else \
+                      had its channel";
         push_wrapped(&mut text, &format!("  Of {unknown} launches start or end is not known: {reason}."), "  ");
     }
     if report.kernels.len() > TOLD_KERNELS {

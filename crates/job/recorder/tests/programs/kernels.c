@@ -194,6 +194,21 @@ int main(int count, char **arguments)
         aclrtSynchronizeDevice();
         char records[4096];
         printf("%d bytes\n", prof_channel_read(0, 50, records, sizeof records));
+    } else if (strcmp(what, "given back") == 0) {
+        char records[4096];
+        aclrtSetDevice(0);
+        launch(0, NULL);
+        aclrtSynchronizeDevice();
+        start_channel(0);
+        launch(1, NULL);
+        launch(2, NULL);
+        aclrtSynchronizeDevice();
+        printf("%d bytes\n", prof_channel_read(0, 50, records, sizeof records));
+        printf("stopped %d\n", prof_stop(0, 50));
+        for (int number = 3; number < 13; number++) {
+            launch(number, NULL);
+            aclrtSynchronizeDevice();
+        }
     } else if (strcmp(what, "listener") == 0) {
         aclrtSetDevice(0);
         for (int round = 0; round < 2; round++) {

@@ -262,7 +262,7 @@ fn a_channel_that_belongs_to_somebody_else_stays_theirs() {
     let program = program(&lab);
     for (how, reason, moments) in [
         ("owned", "the channel of card 0 belongs to somebody else (driver error 4)", 0),
-        ("taken", "somebody else in this process has taken the channel of card 0", 2),
+        ("taken", "somebody else in this process has taken the channel of card 0, until they stop it", 2),
     ] {
         let said = same_with_and_without(&lab, &program, &[how]);
         let line = format!("starts and ends of kernels are not recorded, only their launches: {reason}");
@@ -275,6 +275,21 @@ fn a_channel_that_belongs_to_somebody_else_stays_theirs() {
         assert_eq!(count(&trace, is_said), 1, "{how}");
         lab.clear();
     }
+}
+
+/// Kernels behind the first after another profiler has stopped the channel are whole.
+#[test]
+fn a_channel_that_was_given_back_is_read_again() {
+    let lab = Lab::new();
+    assert_eq!(same_with_and_without(&lab, &program(&lab), &["given back"]).len(), 1);
+    let trace = lab.trace();
+    let (_, story) = told(&trace).pop_first().expect("a stream");
+    assert_eq!(story.launches.len(), 13);
+    let moments_of = |task| story.moments.iter().filter(|(_, told, _)| told & 0xffff == task).count();
+    let moments: Vec<usize> = story.launches.iter().map(|(_, task)| moments_of(task & 0xffff)).collect();
+    // The fourth kernel opens the channel and may be done by then.
+    assert_eq!((moments[0], &moments[1..3]), (2, &[0, 0][..]), "{moments:?}");
+    assert!(moments[4..].iter().all(|count| *count == 2), "{moments:?}");
 }
 
 /// Another profiler hears what it hears without us, and we hear the rest as well.
