@@ -62,6 +62,7 @@ pub mod watch;
 mod allocator_lines;
 mod backing;
 mod device_text;
+mod peak_sums;
 mod peak_window;
 mod pool_use;
 mod roles;

@@ -2,8 +2,8 @@
 //! tree; and what holds more at one moment than at another.
 //!
 //! Blocks are summed up by where they come from while the events go by, so that a moment costs time in proportion to
-//! the places, not to the blocks. The peak is known only afterwards: whenever a pool holds more than ever before, the
-//! sums are copied just before they fall again.
+//! the places, not to the blocks. The peak is known only afterwards: the sums remember what they were at the latest
+//! maximum ([`PeakSums`]).
 
 use msmemscope_config::AnalysisSet;
 use msmemscope_event::{AutogradPhase, Device, Pool, StackId, StringId};
@@ -19,6 +19,7 @@ use crate::holders::HeldBy;
 use crate::names::{Names, SiteText};
 use crate::operator_places::PlaceId;
 use crate::owners::OwnerId;
+use crate::peak_sums::{Held, PeakSums};
 use crate::question::{About, End, Question, Questions, View};
 use crate::roles::Role;
 use crate::situation::{BlockChange, LiveBlock, Situation, StepChange};
@@ -54,15 +55,7 @@ pub(crate) struct Place {
     phase: Option<AutogradPhase>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    bytes: u64,
-    blocks: u64,
-    /// The latest block of the place, which stands for all when it gets its name.
-    example: LiveBlock,
-}
-
-pub(crate) type Places = FxHashMap<Place, Held>;
+pub(crate) type Places = FxHashMap<Place, Held<LiveBlock>>;
 
 /// The sums of a pool at one moment.
 #[derive(Clone, Debug)]
@@ -87,6 +80,19 @@ struct Belonging {
 }
 
 impl Picture {
+    /// That of the peak, which began with this block. What places held then is known at the end.
+    fn of_peak(used_bytes: u64, block: &LiveBlock) -> Self {
+        Self {
+            moment: Moment::Peak,
+            timestamp_ns: block.timestamp_ns,
+            step: block.step,
+            used_bytes,
+            births: block.birth,
+            places: Places::default(),
+            owners: FxHashMap::default(),
+        }
+    }
+
     fn count_owner(&mut self, block: &LiveBlock, situation: &Situation) {
         if block.birth <= self.births {
             let path = situation.holders().path_of(block.allocation_id);
@@ -101,20 +107,17 @@ impl Picture {
 /// Sums of one pool, and what they were at the moments asked about.
 #[derive(Debug, Default)]
 struct PoolState {
-    places: Places,
+    places: PeakSums<Place, LiveBlock>,
     used_bytes: u64,
-    /// How much was held when it was more than ever before, when that was, in which step, and the blocks born by then.
-    peak: (u64, u64, u64, u64),
-    /// The sums have not been copied since then.
-    is_at_peak: bool,
+    /// When the pool held more than ever before, without what it held then until the end.
     at_peak: Option<Picture>,
     others: Vec<Picture>,
 }
 
 impl PoolState {
-    fn picture(&self, moment: Moment, timestamp_ns: u64, step: u64, births: u64) -> Picture {
-        let (places, owners) = (self.places.clone(), FxHashMap::default());
-        Picture { moment, timestamp_ns, step, used_bytes: self.used_bytes, births, places, owners }
+    fn keep(&mut self, moment: Moment, timestamp_ns: u64, step: u64, births: u64) {
+        let (used_bytes, places, owners) = (self.used_bytes, self.places.now(), FxHashMap::default());
+        self.others.push(Picture { moment, timestamp_ns, step, used_bytes, births, places, owners });
     }
 
     /// A block that was alive at some of the moments has its owner for good.
@@ -123,36 +126,27 @@ impl PoolState {
         pictures.for_each(|picture| picture.count_owner(block, situation));
     }
 
-    fn keep_peak(&mut self) {
-        if self.is_at_peak {
-            let (_, timestamp_ns, step, births) = self.peak;
-            self.at_peak = Some(self.picture(Moment::Peak, timestamp_ns, step, births));
-            self.is_at_peak = false;
-        }
-    }
-
     fn begins(&mut self, block: &LiveBlock) {
-        let held = self.places.entry(Place::of(block)).or_insert(Held { bytes: 0, blocks: 0, example: *block });
-        held.bytes = held.bytes.saturating_add(block.size_bytes);
-        held.blocks += 1;
-        held.example = *block;
         self.used_bytes = self.used_bytes.saturating_add(block.size_bytes);
-        if self.used_bytes > self.peak.0 {
-            self.peak = (self.used_bytes, block.timestamp_ns, block.step, block.birth);
-            self.is_at_peak = true;
+        let is_peak = self.used_bytes > self.at_peak.as_ref().map_or(0, |peak| peak.used_bytes);
+        self.places.begins(Place::of(block), block.size_bytes, *block, is_peak);
+        if is_peak {
+            self.at_peak = Some(Picture::of_peak(self.used_bytes, block));
         }
     }
 
     fn ends(&mut self, block: &LiveBlock) {
-        self.keep_peak();
         self.used_bytes = self.used_bytes.saturating_sub(block.size_bytes);
-        if let Some(held) = self.places.get_mut(&Place::of(block)) {
-            held.bytes = held.bytes.saturating_sub(block.size_bytes);
-            held.blocks = held.blocks.saturating_sub(1);
-            if held.blocks == 0 {
-                self.places.remove(&Place::of(block));
-            }
+        self.places.ends(Place::of(block), block.size_bytes);
+    }
+
+    /// All pictures, with what places held at the peak.
+    fn pictures(&mut self) -> Vec<Picture> {
+        let mut at_peak = self.at_peak.take();
+        if let Some(peak) = &mut at_peak {
+            peak.places = self.places.at_peak();
         }
+        at_peak.into_iter().chain(self.others.drain(..)).collect()
     }
 }
 
@@ -431,8 +425,7 @@ impl Moments {
     fn keep(&mut self, moment: Moment, timestamp_ns: u64, device: Option<Device>, situation: &Situation) {
         for (key, state) in self.pools.iter_mut() {
             if device.is_none_or(|device| device == key.0) {
-                let picture = state.picture(moment, timestamp_ns, situation.steps(key.0).number, situation.births());
-                state.others.push(picture);
+                state.keep(moment, timestamp_ns, situation.steps(key.0).number, situation.births());
             }
         }
     }
@@ -453,7 +446,6 @@ impl Moments {
         for since_start_ns in times_ns.into_iter().rev() {
             self.keep(Moment::Time { since_start_ns }, situation.latest_ns(), None, situation);
         }
-        self.pools.iter_mut().for_each(|(_, state)| state.keep_peak());
         if self.question.by == Grouping::Owner {
             for block in situation.live_blocks() {
                 let state = self.pools.entry((block.properties.device, block.properties.pool));
@@ -465,7 +457,7 @@ impl Moments {
         let (mut pools, mut grown) = (Vec::new(), Vec::new());
         let mut missing = self.wanted.clone();
         for (&(device, pool), state) in self.pools.iter_mut() {
-            let pictures: Vec<Picture> = state.at_peak.take().into_iter().chain(state.others.drain(..)).collect();
+            let pictures = state.pictures();
             missing.retain(|moment| !pictures.iter().any(|picture| picture.moment == *moment));
             let find = |moment: Moment| pictures.iter().find(|picture| picture.moment == moment);
             if let Some((from, to)) = self.question.grown
@@ -513,16 +505,15 @@ pub(crate) fn lines_of<'a>(
 pub(crate) fn places_of<'a>(blocks: impl Iterator<Item = &'a LiveBlock>) -> Places {
     let mut places = Places::default();
     for block in blocks {
-        let held = places.entry(Place::of(block)).or_insert(Held { bytes: 0, blocks: 0, example: *block });
-        held.bytes = held.bytes.saturating_add(block.size_bytes);
-        held.blocks += 1;
+        let held = places.entry(Place::of(block)).or_insert(Held::nothing(*block));
+        held.add(block.size_bytes);
     }
     places
 }
 
 /// Puts the places of one line together, the largest first.
 pub(crate) fn merged_lines(places: Places, situation: &Situation, names: &dyn Names) -> Vec<LineUse> {
-    let mut places: Vec<(Place, Held)> = places.into_iter().collect();
+    let mut places: Vec<(Place, Held<LiveBlock>)> = places.into_iter().collect();
     // Largest first, and always the same order among equals.
     places.sort_by_key(|(place, held)| (std::cmp::Reverse(held.bytes), held.example.birth, place.operator.0));
     let mut lines: Vec<LineUse> = Vec::new();
