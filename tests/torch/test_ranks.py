@@ -20,10 +20,10 @@ def launcher(ranks):
 
 def test_every_collective_gives_what_it_must(tmp_path):
     environment = {**os.environ, "STANDIN_RUN_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher(4), str(RANKS / "collectives.py")]
+    command = [sys.executable, *launcher(8), str(RANKS / "collectives.py")]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert sorted(result.stdout.split("\n")) == ["", *(f"rank {rank}: done" for rank in range(4))]
+    assert sorted(result.stdout.split("\n")) == ["", *(f"rank {rank}: done" for rank in range(8))]
     assert not list(tmp_path.glob("hccl-*")), "nothing is left behind"
 
 
@@ -34,7 +34,7 @@ def test_every_way_to_spread_a_model_trains_as_on_the_cpu_and_is_recorded_whole(
     variables = {"STANDIN_RUN_DIR": str(tmp_path / "cards"), "OMP_NUM_THREADS": "1"}
     result, entries = run_recorded(tmp_path, arguments, "--analysis=leaks,decompose", **variables)
     lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    assert len(lines) == 10, result.stdout
+    assert len(lines) == 14, result.stdout
     for line in lines:
         assert line["npu"] == pytest.approx(line["cpu"], rel=1e-5), line
     for rank in range(2):

@@ -122,12 +122,8 @@ impl Communicator {
     }
 
     /// Gives an operation to a stream.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        stream: *mut c_void,
-        operation: impl FnOnce(&Collective<'_>) -> Result<(), Failure> + Send + 'static,
-    ) -> Result<(), Failure> {
-        let work = Box::new(Work { communicator: Arc::clone(self), operation: Box::new(operation) });
+    pub(crate) fn submit(self: &Arc<Self>, stream: *mut c_void, operation: Operation) -> Result<(), Failure> {
+        let work = Box::new(Work { communicator: Arc::clone(self), operation });
         let argument = Box::into_raw(work).cast();
         // SAFETY: `run` takes the work over, unless it is not accepted.
         unsafe {
@@ -162,7 +158,8 @@ impl Drop for Communicator {
     }
 }
 
-type Operation = Box<dyn FnOnce(&Collective<'_>) -> Result<(), Failure> + Send>;
+/// What a communicator does when its turn on the stream comes.
+pub(crate) type Operation = Box<dyn FnOnce(&Collective<'_>) -> Result<(), Failure> + Send>;
 
 /// An operation on its way to the worker of a stream.
 struct Work {

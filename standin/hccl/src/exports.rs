@@ -1,10 +1,11 @@
 //! The C functions.
 
 use crate::Failure;
-use crate::collective::{Memory, Reduction, receive, send};
+use crate::collective::{Collective, Memory, Reduction, receive, send};
 use crate::communicator::{
     Communicator, Configuration, NAME_BYTES, ROOT_INFO_BYTES, error_text, new_root_info, write_text,
 };
+use crate::group;
 use crate::reduction::{ElementType, Operation};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -43,6 +44,15 @@ unsafe fn borrowed(handle: Handle) -> Result<Arc<Communicator>, Failure> {
         Arc::increment_strong_count(handle);
         Ok(Arc::from_raw(handle))
     }
+}
+
+/// Gives an operation to a stream, or to the group that the calling thread has open.
+fn submit(
+    communicator: Arc<Communicator>,
+    stream: *mut c_void,
+    operation: impl FnOnce(&Collective<'_>) -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
+    group::collective(communicator, stream, Box::new(operation))
 }
 
 fn element_type(number: i32) -> Result<ElementType, Failure> {
@@ -193,10 +203,22 @@ unsafe extern "C" fn HcclGetRankId(handle: Handle, rank: *mut u32) -> i32 {
     code(unsafe { borrowed(handle).map(|communicator| rank.write(communicator.own_rank())) })
 }
 
+/// What the calling thread asks for from here on is kept until the group ends.
+#[unsafe(no_mangle)]
+extern "C" fn HcclGroupStart() -> i32 {
+    group::start();
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn HcclGroupEnd() -> i32 {
+    code(group::end())
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn HcclBarrier(handle: Handle, stream: *mut c_void) -> i32 {
     // SAFETY: a live handle.
-    code(unsafe { borrowed(handle) }.and_then(|communicator| communicator.submit(stream, |group| group.barrier())))
+    code(unsafe { borrowed(handle) }.and_then(|communicator| submit(communicator, stream, |group| group.barrier())))
 }
 
 #[unsafe(no_mangle)]
@@ -213,7 +235,7 @@ unsafe extern "C" fn HcclAllReduce(
         let (given, own) = (memory(sent, count, data_type)?, memory(received, count, data_type)?);
         let how = reduction(data_type, operation)?;
         // SAFETY: a live handle.
-        unsafe { borrowed(handle) }?.submit(stream, move |group| group.all_reduce(given, own, how))
+        submit(unsafe { borrowed(handle) }?, stream, move |group| group.all_reduce(given, own, how))
     };
     code(all_reduce())
 }
@@ -234,7 +256,7 @@ unsafe extern "C" fn HcclReduce(
         let own = Memory { address: received as usize, bytes: given.bytes };
         let how = reduction(data_type, operation)?;
         // SAFETY: a live handle.
-        unsafe { borrowed(handle) }?.submit(stream, move |group| group.reduce(given, own, root, how))
+        submit(unsafe { borrowed(handle) }?, stream, move |group| group.reduce(given, own, root, how))
     };
     code(reduce())
 }
@@ -251,7 +273,7 @@ unsafe extern "C" fn HcclBroadcast(
     let broadcast = || {
         let memory = memory(buffer, count, data_type)?;
         // SAFETY: a live handle.
-        unsafe { borrowed(handle) }?.submit(stream, move |group| group.broadcast(memory, root))
+        submit(unsafe { borrowed(handle) }?, stream, move |group| group.broadcast(memory, root))
     };
     code(broadcast())
 }
@@ -270,7 +292,7 @@ unsafe extern "C" fn HcclAllGather(
         let communicator = unsafe { borrowed(handle) }?;
         let own = memory(sent, count, data_type)?;
         let parts = equal_parts(received, count, data_type, communicator.ranks())?;
-        communicator.submit(stream, move |group| group.all_gather(own, &parts))
+        submit(communicator, stream, move |group| group.all_gather(own, &parts))
     };
     code(all_gather())
 }
@@ -292,7 +314,7 @@ unsafe extern "C" fn HcclAllGatherV(
         let own = memory(sent, count, data_type)?;
         // SAFETY: as above.
         let parts = unsafe { listed_parts(received, counts, places, data_type, communicator.ranks()) }?;
-        communicator.submit(stream, move |group| group.all_gather(own, &parts))
+        submit(communicator, stream, move |group| group.all_gather(own, &parts))
     };
     code(all_gather())
 }
@@ -312,7 +334,7 @@ unsafe extern "C" fn HcclReduceScatter(
         let communicator = unsafe { borrowed(handle) }?;
         let (own, how) = (memory(received, count, data_type)?, reduction(data_type, operation)?);
         let parts = equal_parts(sent, count, data_type, communicator.ranks())?;
-        communicator.submit(stream, move |group| group.reduce_scatter(&parts, Some(own), how))
+        submit(communicator, stream, move |group| group.reduce_scatter(&parts, Some(own), how))
     };
     code(reduce_scatter())
 }
@@ -335,7 +357,7 @@ unsafe extern "C" fn HcclReduceScatterV(
         let (own, how) = (memory(received, count, data_type)?, reduction(data_type, operation)?);
         // SAFETY: lists for all ranks, by the contract of the C function.
         let parts = unsafe { listed_parts(sent, counts, places, data_type, communicator.ranks()) }?;
-        communicator.submit(stream, move |group| group.reduce_scatter(&parts, Some(own), how))
+        submit(communicator, stream, move |group| group.reduce_scatter(&parts, Some(own), how))
     };
     code(reduce_scatter())
 }
@@ -356,7 +378,7 @@ unsafe extern "C" fn HcclScatter(
         let own = memory(received, count, data_type)?;
         let is_root = communicator.own_rank() == root;
         let parts = equal_parts(sent, if is_root { count } else { 0 }, data_type, communicator.ranks())?;
-        communicator.submit(stream, move |group| group.scatter(&parts, own, root))
+        submit(communicator, stream, move |group| group.scatter(&parts, own, root))
     };
     code(scatter())
 }
@@ -377,7 +399,7 @@ unsafe extern "C" fn HcclAlltoAll(
         let communicator = unsafe { borrowed(handle) }?;
         let sent = equal_parts(sent, sent_count, sent_type, communicator.ranks())?;
         let received = equal_parts(received, received_count, received_type, communicator.ranks())?;
-        communicator.submit(stream, move |group| group.all_to_all(&sent, &received))
+        submit(communicator, stream, move |group| group.all_to_all(&sent, &received))
     };
     code(all_to_all())
 }
@@ -404,7 +426,7 @@ unsafe extern "C" fn HcclAlltoAllV(
             let received = listed_parts(received, received_counts, received_places, received_type, ranks)?;
             (communicator, sent, received)
         };
-        communicator.submit(stream, move |group| group.all_to_all(&sent, &received))
+        submit(communicator, stream, move |group| group.all_to_all(&sent, &received))
     };
     code(all_to_all())
 }
@@ -440,7 +462,7 @@ unsafe extern "C" fn HcclAlltoAllVC(
         };
         let sent = row(sent, element_type(sent_type)?.bytes(), &|rank| count(own, rank));
         let received = row(received, element_type(received_type)?.bytes(), &|rank| count(rank, own));
-        communicator.submit(stream, move |group| group.all_to_all(&sent, &received))
+        submit(communicator, stream, move |group| group.all_to_all(&sent, &received))
     };
     code(all_to_all())
 }
@@ -496,7 +518,7 @@ unsafe extern "C" fn HcclBatchSendRecv(
             }
         };
         let transfers: Vec<_> = items.iter().map(transfer).collect::<Result<_, _>>()?;
-        communicator.submit(stream, move |group| group.exchange(&transfers))
+        group::transfers(communicator, stream, transfers)
     };
     code(batch())
 }

@@ -6,6 +6,7 @@
 //!
 //! * `exports`: the C functions.
 //! * `communicator`: one rank of a group: who takes part, buffers, errors.
+//! * `group`: operations that are kept until a group of them ends.
 //! * `rings`: the shared file, and moving bytes through it.
 //! * `collective`: the operations.
 //! * `reduction`: sums, products, largest and smallest of every type.
@@ -13,6 +14,7 @@
 mod collective;
 mod communicator;
 mod exports;
+mod group;
 mod reduction;
 mod rings;
 

@@ -88,11 +88,44 @@ def exchanges():
         check("recv", value, 0.0)
 
 
+def coalesced():
+    """Operations that are started together, as buckets of an optimizer are."""
+    device = torch.device("npu", RANK)
+    sums = [filled(float(RANK + place), size) for place, size in enumerate((3, LARGE, 1))]
+    with dist._coalescing_manager(device=device):
+        for value in sums:
+            dist.all_reduce(value)
+    for place, value in enumerate(sums):
+        check(f"coalesced all_reduce {place}", value, float(sum(range(WORLD)) + place * WORLD))
+    gathered = [filled(-1.0, size * WORLD) for size in (4, 7)]
+    with dist._coalescing_manager(device=device, async_ops=True) as together:
+        for place, value in enumerate(gathered):
+            dist.all_gather_into_tensor(value, filled(float(RANK + place), len(value) // WORLD))
+    together.wait()
+    for place, value in enumerate(gathered):
+        check("coalesced all_gather", value.view(WORLD, -1), torch.arange(float(WORLD)).unsqueeze(1) + place)
+    parts = [filled(0.0, size) for size in (2, 5)]
+    with dist._coalescing_manager(device=device):
+        for value in parts:
+            dist.reduce_scatter_tensor(value, filled(1.0 + RANK, len(value) * WORLD))
+    for value in parts:
+        check("coalesced reduce_scatter", value, float(sum(range(1, WORLD + 1))))
+    # Everybody first sends and then receives, which only goes side by side.
+    received = [filled(-1.0, LARGE) for _ in range(2)]
+    with dist._coalescing_manager(device=device):
+        for shift, value in enumerate(received, 1):
+            dist.isend(filled(float(RANK), LARGE), (RANK + shift) % WORLD)
+            dist.irecv(value, (RANK - shift) % WORLD)
+    for shift, value in enumerate(received, 1):
+        check("coalesced isend and irecv", value, float((RANK - shift) % WORLD))
+
+
 def main():
     torch.npu.set_device(RANK)
     dist.init_process_group("hccl", timeout=datetime.timedelta(seconds=300))
     reductions()
     gathering()
+    coalesced()
     exchanges()
     half = dist.new_group(list(range(0, WORLD, 2)))
     if RANK % 2 == 0:

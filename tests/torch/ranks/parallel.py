@@ -10,7 +10,7 @@ import torch_npu  # noqa: F401
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -64,25 +64,51 @@ def tensor_parallel(device, mesh):
     return train(module, device)
 
 
-def pipeline(device, mesh):
-    whole = model()
-    stages = [whole[:2], whole[2:]]
-    stage = PipelineStage(stages[RANK].to(device), RANK, 2, device)
-    schedule = ScheduleGPipe(stage, n_microbatches=2, loss_fn=lambda output, target: (output - target).square().mean())
-    optimizer = torch.optim.SGD(stage.submod.parameters(), lr=0.1)
+def distance(output, target):
+    return (output - target).square().mean()
+
+
+def train_in_stages(schedule, stages):
+    """The losses, on the rank with the last stage."""
+    optimizer = torch.optim.SGD([value for stage in stages for value in stage.submod.parameters()], lr=0.1)
     seen = []
     generator = torch.Generator().manual_seed(3)
     for _ in range(STEPS):
-        batch = torch.randn(8, WIDTH, generator=generator).to(device)
+        batch = torch.randn(8, WIDTH, generator=generator).to(stages[0].device)
         losses = []
-        if RANK == 0:
-            schedule.step(batch)
-        else:
-            schedule.step(target=batch, losses=losses)
+        given = [batch] if RANK == 0 else []
+        expected = {"target": batch, "losses": losses} if RANK == WORLD - 1 else {}
+        schedule.step(*given, **expected)
+        if losses:
             seen.append(torch.stack(losses).mean().item())
         optimizer.step()
         optimizer.zero_grad()
     return seen
+
+
+def one_stage(device):
+    whole = model()
+    stages = [whole[:2], whole[2:]]
+    return PipelineStage(stages[RANK].to(device), RANK, WORLD, device)
+
+
+def pipeline(device, mesh):
+    stage = one_stage(device)
+    return train_in_stages(ScheduleGPipe(stage, n_microbatches=2, loss_fn=distance), [stage])
+
+
+def pipeline_1f1b(device, mesh):
+    stage = one_stage(device)
+    return train_in_stages(Schedule1F1B(stage, n_microbatches=4, loss_fn=distance), [stage])
+
+
+def pipeline_interleaved(device, mesh):
+    """Each rank has a stage of the first half and one of the second."""
+    torch.manual_seed(2)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()) for _ in range(2 * WORLD)]
+    places = range(RANK, 2 * WORLD, WORLD)
+    stages = [PipelineStage(layers[place].to(device), place, 2 * WORLD, device) for place in places]
+    return train_in_stages(ScheduleInterleaved1F1B(stages, n_microbatches=4, loss_fn=distance), stages)
 
 
 def main():
@@ -90,7 +116,8 @@ def main():
     dist.init_process_group("cpu:gloo,npu:hccl", timeout=datetime.timedelta(seconds=300))
     card, host = torch.device("npu", RANK), torch.device("cpu")
     meshes = {device: init_device_mesh(device.type, (WORLD,)) for device in (card, host)}
-    for kind in (data_parallel, fully_sharded_1, fully_sharded_2, tensor_parallel, pipeline):
+    ways = (data_parallel, fully_sharded_1, fully_sharded_2, tensor_parallel)
+    for kind in (*ways, pipeline, pipeline_1f1b, pipeline_interleaved):
         losses = {device.type: kind(device, meshes[device]) for device in (host, card)}
         print(json.dumps({"rank": RANK, "kind": kind.__name__, **losses}), flush=True)
     dist.barrier()
