@@ -16,7 +16,7 @@ use msmemscope_results::removal::{Removed, remove_recording};
 use msmemscope_results::runs::{Run, State, runs};
 use msmemscope_trace::TRACE_FILE_NAME;
 
-use crate::analyzing::{number, usual_output};
+use crate::analyzing::{number, print_json, usual_output};
 use crate::exit_status::ExitStatus;
 use crate::listing;
 use crate::terminal::Terminal;
@@ -42,6 +42,16 @@ pub fn clean(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let (running, removable): (Vec<Run>, Vec<Run>) = meant.into_iter().partition(|run| run.state() == State::Running);
     for run in &running {
         terminal.warning(format!("{} is still running and stays", quoted_path(near_path(&run.first().recording.path))));
+    }
+    if invocation.has_flag("json") {
+        if !invocation.has_flag("yes") && !removable.is_empty() {
+            return Err("nothing was removed: --json asks nobody, add --yes".to_owned());
+        }
+        let (removed, kept): (Vec<Run>, Vec<Run>) = removable.into_iter().partition(|run| remove_run(run, terminal));
+        let [removed, left] = [removed.iter().collect(), kept.iter().chain(&running).collect()]
+            .map(|runs: Vec<&Run>| runs.into_iter().map(listing::json).collect::<Vec<_>>());
+        print_json(&serde_json::json!({ "removed": removed, "left": left }))?;
+        return Ok(if kept.is_empty() { ExitStatus::Success } else { ExitStatus::Failure });
     }
     if removable.is_empty() {
         return print_text("Nothing to remove.\n");

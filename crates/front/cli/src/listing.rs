@@ -24,6 +24,9 @@ pub fn list_directories(invocation: &Invocation, terminal: &Terminal) -> Outcome
     if let ([], [usual]) = (&invocation.operands[..], &directories[..])
         && recordings_in(usual).unwrap_or_default().is_empty()
     {
+        if invocation.has_flag("json") {
+            return print_json(&serde_json::json!({ "recordings": [] }));
+        }
         return print_text(&format!("No recordings in {}.\n", quoted_path(near_path(usual))));
     }
     let found = directories.iter().map(|directory| recordings_named(directory, terminal.program_name()));
@@ -100,7 +103,8 @@ fn readable_time(wall_ns: u64) -> String {
     format!("{}-{}-{} {}:{}", part(0..4), part(4..6), part(6..8), part(8..10), part(10..12))
 }
 
-fn json(run: &Run) -> serde_json::Value {
+/// A recording as an object.
+pub fn json(run: &Run) -> serde_json::Value {
     let process = |process: &ProcessEntry| {
         serde_json::json!({
             "directory": process.recording.path.to_string_lossy(),

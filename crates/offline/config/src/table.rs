@@ -861,6 +861,7 @@ pub const COMMANDS: &[CommandSpec] = &[
             },
             FlagSpec { name: "all", placeholder: None, summary: "All recordings in a directory." },
             FlagSpec { name: "yes", placeholder: None, summary: "Remove without asking." },
+            JSON,
         ],
         ..PLAIN
     },

@@ -117,6 +117,25 @@ fn the_latest_are_kept_and_names_are_understood() {
 }
 
 #[test]
+fn programs_are_told_what_was_removed() {
+    let bench = Bench::new();
+    let json = |output: &Output| -> serde_json::Value { serde_json::from_slice(&output.stdout).expect("JSON") };
+    let nothing = run(bench.msmemscope(["list", "--json"]));
+    assert_success(&nothing);
+    assert_eq!(json(&nothing)["recordings"], serde_json::json!([]));
+    assert_success(&bench.record(&["--output", "memscopeDumpResults"], SCRIPT));
+    let unasked = clean(&bench, &["--all", "--json"]);
+    assert_eq!((unasked.status.code(), stdout(&unasked).as_str()), (Some(2), ""), "{}", stderr(&unasked));
+    let removed = clean(&bench, &["--all", "--json", "--yes"]);
+    assert_success(&removed);
+    let removed = json(&removed);
+    assert_eq!(removed["removed"].as_array().map(Vec::len), Some(1), "{removed}");
+    assert!(removed["removed"][0]["disk_bytes"].as_u64() > Some(0), "{removed}");
+    let again = clean(&bench, &["--all", "--json"]);
+    assert_eq!(json(&again), serde_json::json!({ "removed": [], "left": [], "schema_version": 1 }));
+}
+
+#[test]
 fn nothing_but_recordings_is_removed() {
     let bench = Bench::new();
     assert_success(&bench.record(&[], SCRIPT));
