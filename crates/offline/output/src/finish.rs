@@ -26,6 +26,7 @@ use crate::directory::Directory;
 use crate::files::{self, PendingFile};
 use crate::manifest::{Manifest, ManifestFile};
 use crate::pipeline::{self, RecorderMessage, Request, Written};
+use crate::python_trace::{Callers, MOST_THREADS};
 use crate::result_names;
 use crate::row::{BlockNotes, NoNotes, RowContext};
 use crate::stacks::StackFormatter;
@@ -292,6 +293,13 @@ pub fn finish_opened(
     };
     let mut written = pipeline::write(trace, &settings, &request, progress)?;
     let python_device = keep_devices_with_rows(&mut written, &mut notes);
+    if written.python_traces.iter().any(|trace| trace.callers == Callers::Others) {
+        notes.push(format!(
+            "more than {MOST_THREADS} threads made Python calls: those of the others are together in one file, \
+             python_trace_{}_*.csv",
+            Callers::Others
+        ));
+    }
     let naming = Naming { directory, prefix: options.prefix, python_device };
     let (planned, timestamp) = naming.plan(&mut written, continued, options.now_seconds)?;
     let mut manifest = Manifest {
@@ -431,7 +439,7 @@ impl Naming<'_> {
         let python_traces = written
             .python_traces
             .drain(..)
-            .map(|trace| (Target::PythonTrace(trace.thread_id), trace.pending, trace.rows));
+            .map(|trace| (Target::PythonTrace(trace.callers), trace.pending, trace.rows));
         let watch_files =
             written.watch_files.drain(..).map(|file| (Target::Watch(file.device), file.pending, file.rows));
         let pending: Vec<(Target, PendingFile, u64)> = tables.chain(python_traces).chain(watch_files).collect();
@@ -466,7 +474,7 @@ impl Naming<'_> {
             Target::Table(device, format) => {
                 result_names::table_path(device, self.prefix, timestamp, format.extension())
             }
-            Target::PythonTrace(thread_id) => result_names::python_path(self.python_device, thread_id, timestamp),
+            Target::PythonTrace(callers) => result_names::python_path(self.python_device, callers, timestamp),
             Target::Watch(device) => result_names::watch_path(device, timestamp),
         }
     }
@@ -496,7 +504,7 @@ struct PlannedFile {
 #[derive(Clone, Copy)]
 enum Target {
     Table(Device, Format),
-    PythonTrace(u32),
+    PythonTrace(Callers),
     Watch(Device),
 }
 

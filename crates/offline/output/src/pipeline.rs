@@ -20,7 +20,7 @@ use crate::device::dump_directory;
 use crate::directory::{Directory, PrivateDirectory};
 use crate::files::{BufferedFile, FILE_MODE, PendingFile, create_new};
 use crate::finish::{FinishError, Format};
-use crate::python_trace::{PythonTraceFiles, function_text};
+use crate::python_trace::{Callers, PythonTraceFiles, function_text};
 use crate::row::{BlockNotes, Row, RowContext, has_row};
 use crate::stacks::{StackFormatter, StackTexts};
 use crate::watch_rows::{PendingWatch, WatchFiles};
@@ -265,9 +265,9 @@ pub(crate) struct PendingTable {
     pub(crate) own_rows: u64,
 }
 
-/// The Python calls of a thread, complete but without a name yet.
+/// The Python calls of a thread or several, complete but without a name yet.
 pub(crate) struct PendingPythonTrace {
-    pub(crate) thread_id: u32,
+    pub(crate) callers: Callers,
     pub(crate) pending: PendingFile,
     pub(crate) rows: u64,
 }
@@ -395,7 +395,7 @@ fn write_format<T: Table>(
     };
     let python_traces = threads
         .into_iter()
-        .map(|(thread_id, file)| PendingPythonTrace { thread_id, pending: file.pending, rows: file.rows })
+        .map(|(callers, file)| PendingPythonTrace { callers, pending: file.pending, rows: file.rows })
         .collect();
     Ok((tables, python_traces))
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use msmemscope_event::Device;
 
 use crate::device::dump_directory;
+use crate::python_trace::Callers;
 use crate::watch_rows::watch_directory;
 
 /// What event tables are called, by the name the program was started under.
@@ -16,9 +17,9 @@ pub(crate) fn table_path(device: Device, prefix: &str, timestamp: &str, extensio
     dump_directory(device).join(format!("{prefix}_dump_{timestamp}.{extension}"))
 }
 
-/// The Python calls of a thread.
-pub(crate) fn python_path(device: Device, thread_id: u32, timestamp: &str) -> PathBuf {
-    dump_directory(device).join(format!("python_trace_{thread_id}_{timestamp}.csv"))
+/// The Python calls of a thread, or of all that have no file of their own.
+pub(crate) fn python_path(device: Device, callers: Callers, timestamp: &str) -> PathBuf {
+    dump_directory(device).join(format!("python_trace_{callers}_{timestamp}.csv"))
 }
 
 /// The checksums of watched blocks.
@@ -36,13 +37,16 @@ pub(crate) fn is_result_path(path: &Path, timestamp: &str) -> bool {
     let Some(text) = path.to_str().and_then(|text| text.strip_prefix("device_")) else { return false };
     let Some(device) = device_at_start(text) else { return false };
     let name = text.rsplit('/').next().unwrap_or_default();
-    let thread_id = name.strip_prefix("python_trace_").and_then(|rest| rest.split('_').next()?.parse().ok());
+    let callers = name.strip_prefix("python_trace_").and_then(|rest| match rest.split('_').next()? {
+        "others" => Some(Callers::Others),
+        digits => digits.parse().ok().map(Callers::Thread),
+    });
     let tables = PREFIXES.into_iter().flat_map(|prefix| {
         ["csv", "db"].into_iter().map(move |extension| table_path(device, prefix, timestamp, extension))
     });
-    let others = thread_id.map(|thread_id| python_path(device, thread_id, timestamp));
+    let calls = callers.map(|callers| python_path(device, callers, timestamp));
     // Compared as text: paths that differ in dots and slashes only count as equal.
-    tables.chain(others).chain([watch_path(device, timestamp)]).any(|known| known.as_os_str() == path.as_os_str())
+    tables.chain(calls).chain([watch_path(device, timestamp)]).any(|known| known.as_os_str() == path.as_os_str())
 }
 
 /// The device whose text, with a slash behind it, a path starts with.
@@ -64,7 +68,8 @@ mod tests {
             for path in [
                 table_path(device, "memscope", timestamp, "csv"),
                 table_path(device, "leaks", timestamp, "db"),
-                python_path(device, 4711, timestamp),
+                python_path(device, Callers::Thread(4711), timestamp),
+                python_path(device, Callers::Others, timestamp),
                 watch_path(device, timestamp),
             ] {
                 assert!(is_result_path(&path, timestamp), "{path:?}");

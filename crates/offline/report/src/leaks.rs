@@ -80,7 +80,7 @@ pub fn leaks(report: &LeakReport, unseen: &[UnseenPool], style: Style) -> String
     if let Some(first) = report.suspects().next() {
         push_first(&mut text, first);
     }
-    let once = "Kept once and not freed (no leak as far as the steps show):";
+    let once = "Kept and not freed (no leak as far as the steps show):";
     push_sites(&mut text, once, &report.retained_once, false);
     for growth in report.growth.iter().filter(|growth| growth.is_growing()) {
         push_growth(&mut text, growth);
