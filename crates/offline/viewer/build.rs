@@ -14,6 +14,9 @@ const INPUTS: [&str; 5] = ["src", "build.mjs", "package.json", "package-lock.jso
 /// Directories of the front end that are made, not written.
 const MADE: [&str; 3] = ["node_modules", "dist", "test-results"];
 
+/// Of why there is no page, as the program tells it.
+const MOST_LETTERS: usize = 200;
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     // Not all of `web`: what npm leaves there while somebody works on the page does not count.
@@ -32,7 +35,19 @@ fn main() {
             println!("cargo:rustc-cfg=front_end");
             println!("cargo:rustc-env=FRONT_END_DIRECTORY={}", copy.join("dist").display());
         }
-        Err(reason) => println!("cargo:warning=the viewer is built without its page: {reason}"),
+        Err(reason) => {
+            println!("cargo:rustc-env=NO_FRONT_END=this program was built without its page ({})", short(&reason));
+            println!("cargo:warning=the viewer is built without its page: {reason}");
+        }
+    }
+}
+
+/// A reason on one line that a terminal has room for.
+fn short(reason: &str) -> String {
+    let line: String = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MOST_LETTERS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
     }
 }
 

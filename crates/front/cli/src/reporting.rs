@@ -12,7 +12,7 @@ use msmemscope_report::summary::missing;
 use msmemscope_report::units::bytes;
 use msmemscope_report::{json, layout};
 use msmemscope_timeline::FactSource;
-use msmemscope_viewer::{HAS_FRONT_END, Report, Session, ViewSettings};
+use msmemscope_viewer::{HAS_FRONT_END, NO_FRONT_END, Report, Session, ViewSettings};
 use serde_json::{Value, json};
 
 use crate::analyzing::{ask, asked_questions, completeness, json_text, named_or_latest, open_all};
@@ -54,9 +54,7 @@ impl Format {
 pub fn report_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let (format, usual_name) = Format::wanted(invocation)?;
     if format == Format::Html && !HAS_FRONT_END {
-        return Err("this program was built without Node.js (npm), so it has no page for --format=html; markdown and \
-                    json are there"
-            .to_owned());
+        return Err(format!("there is no page for --format=html: {NO_FRONT_END}; markdown and json are there"));
     }
     let named = invocation.change.output.as_deref();
     check_name(named, usual_name)?;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use msmemscope_config::Invocation;
-use msmemscope_viewer::{HAS_FRONT_END, Patience, Server, Session, ViewSettings, serve};
+use msmemscope_viewer::{HAS_FRONT_END, NO_FRONT_END, Patience, Server, Session, ViewSettings, serve};
 
 use crate::analyzing::named_or_latest;
 use crate::exit_status::ExitStatus;
@@ -59,7 +59,7 @@ pub fn view_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let (url, port) = (server.url(), server.port());
     print(format!("{url}\n").as_bytes())?;
     if !HAS_FRONT_END {
-        terminal.warning("the page is missing: this program was built without Node.js (npm); only data are served");
+        terminal.warning(format!("the page is missing: {NO_FRONT_END}; only data are served"));
     }
     terminal.notice(format!(
         "from another machine: ssh -L {port}:127.0.0.1:{port} {}, then open the same address there; Ctrl-C ends",
@@ -90,11 +90,48 @@ fn host_name() -> String {
     if is_plain { name.to_owned() } else { "<this machine>".to_owned() }
 }
 
-/// Opens the page where there is a screen. If there is no browser, the address is on the terminal anyway.
+/// Opens the page in the browser that `BROWSER` names, else where there is a screen. If there is no browser, the address
+/// is on the terminal anyway.
 fn open_browser(url: &str) {
-    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
-    if has_screen {
+    let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| value(name).is_some());
+    let browsers = match value("BROWSER").and_then(|names| names.into_string().ok()) {
+        Some(names) => names,
+        None if has_screen => "xdg-open".to_owned(),
+        None => return,
+    };
+    // Several are names between colons, and a name may have arguments, `%s` among them for the address.
+    let _ = browsers.split(':').filter_map(|browser| browser_command(browser, url)).any(|mut command| {
         let quiet = || Stdio::null();
-        drop(Command::new("xdg-open").arg(url).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn());
+        command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().is_ok()
+    });
+}
+
+/// How a browser is started; nothing if it has no name.
+fn browser_command(browser: &str, url: &str) -> Option<Command> {
+    let mut words = browser.split_whitespace();
+    let mut command = Command::new(words.next()?);
+    let arguments: Vec<String> = words.map(|word| word.replace("%s", url)).collect();
+    command.args(&arguments);
+    if !browser.contains("%s") {
+        command.arg(url);
+    }
+    Some(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_get_the_address_where_they_want_it() {
+        let words = |browser: &str| {
+            let command = browser_command(browser, "http://here/")?;
+            let words = std::iter::once(command.get_program()).chain(command.get_args());
+            Some(words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(words("firefox").as_deref(), Some("firefox http://here/"));
+        assert_eq!(words("chromium --app=%s --new").as_deref(), Some("chromium --app=http://here/ --new"));
+        assert_eq!(words(" "), None);
     }
 }

@@ -361,15 +361,18 @@ pub fn fragmentation(report: &FragmentationReport) -> String {
         row("most unused", &pool.most_idle);
         row("end", &pool.at_end);
         text.push_str(&table.render());
-        let avoidable = pool.at_peak_reserved.reserved_bytes.saturating_sub(pool.at_peak_used.used_bytes);
-        let overhead = format!(
-            "The pool held at most {}, its blocks never needed more than {}: {} ({}) is overhead of the pool.",
-            bytes(pool.at_peak_reserved.reserved_bytes),
-            bytes(pool.at_peak_used.used_bytes),
-            bytes(avoidable),
-            percent(avoidable, pool.at_peak_reserved.reserved_bytes)
-        );
-        push_wrapped(&mut text, &overhead, "  ");
+        let (held, needed) = (pool.at_peak_reserved.reserved_bytes, pool.at_peak_used.used_bytes);
+        // Rows that do not tell all of what a pool holds tell nothing of its overhead.
+        if let Some(avoidable) = held.checked_sub(needed) {
+            let overhead = format!(
+                "The pool held at most {}, its blocks never needed more than {}: {} ({}) is overhead of the pool.",
+                bytes(held),
+                bytes(needed),
+                bytes(avoidable),
+                percent(avoidable, held)
+            );
+            push_wrapped(&mut text, &overhead, "  ");
+        }
         text.push('\n');
     }
     text

@@ -2,6 +2,7 @@
 //! reports that people read on terminals.
 
 use msmemscope_analysis::fleet::summary::Summary;
+use msmemscope_analysis::fragmentation::PoolFragmentation;
 use msmemscope_analysis::inefficient::{Finding as InefficientFinding, InefficiencyKinds};
 use msmemscope_analysis::leaks::LeakGroup;
 use msmemscope_analysis::moment::{LineUse, PoolMoment};
@@ -246,7 +247,12 @@ impl Findings {
             self.list.push(finding);
         }
         let lines = one_per_line(&report.findings);
-        let named = lines.iter().take(NAMED_PER_KIND);
+        // What would not change the peak is in the table of blocks, and is worth nobody's first look.
+        let is_worth_a_look = |found: &InefficientFinding| {
+            let peak = report.peaks.iter().find(|peak| (peak.device, peak.pool) == (found.device, found.pool));
+            peak.is_none_or(|peak| found.bytes as f64 >= peak.peak_bytes as f64 * SMALLEST_SHARE)
+        };
+        let named = lines.iter().filter(|(found, _)| is_worth_a_look(found)).take(NAMED_PER_KIND);
         self.list
             .extend(named.map(|(found, ways)| inefficient_finding(found, *ways > 1 && report.findings_not_listed > 0)));
         let count = usize::try_from(answers.summary.allocation_ids).unwrap_or(0) + 1;
@@ -262,23 +268,10 @@ impl Findings {
         let Some(report) = &answers.fragmentation else { return };
         for pool in &report.pools {
             let (held, needed) = (pool.at_peak_reserved.reserved_bytes, pool.at_peak_used.used_bytes);
-            let overhead = held.saturating_sub(needed);
-            let share = overhead as f64 / held.max(1) as f64;
-            let sentence = format!(
-                "{} on device {} held at most {}, its blocks never needed more than {}: {} ({:.1} %) is overhead of \
-                 the pool.",
-                pool.pool.title(),
-                pool.device,
-                bytes(held),
-                bytes(needed),
-                bytes(overhead),
-                share * 100.0
-            );
-            let severity = if share >= MUCH_OVERHEAD { Severity::Warning } else { Severity::Information };
-            let mut finding = Finding::new("fragmentation", severity, sentence, "pool").about(pool.device, pool.pool);
-            finding.bytes = Some(overhead);
-            finding.at = Some(pool.at_peak_reserved.timestamp_ns);
-            self.list.push(finding);
+            // Rows that do not tell all of what a pool holds tell nothing of its overhead.
+            if held >= needed {
+                self.list.push(overhead_finding(pool, held, needed));
+            }
             let further = [&pool.at_peak_reserved, &pool.at_peak_used, &pool.most_idle, &pool.at_end];
             let mut samples: Vec<FragmentationSample> = pool
                 .samples
@@ -398,6 +391,27 @@ fn one_per_line(findings: &[InefficientFinding]) -> Vec<(InefficientFinding, usi
         }
     }
     lines
+}
+
+/// What a pool held beyond what its blocks ever needed.
+fn overhead_finding(pool: &PoolFragmentation, held: u64, needed: u64) -> Finding {
+    let overhead = held - needed;
+    let share = overhead as f64 / held.max(1) as f64;
+    let sentence = format!(
+        "{} on device {} held at most {}, its blocks never needed more than {}: {} ({:.1} %) is overhead of the pool.",
+        pool.pool.title(),
+        pool.device,
+        bytes(held),
+        bytes(needed),
+        bytes(overhead),
+        share * 100.0
+    );
+    let severity = if share >= MUCH_OVERHEAD { Severity::Warning } else { Severity::Information };
+    Finding {
+        bytes: Some(overhead),
+        at: Some(pool.at_peak_reserved.timestamp_ns),
+        ..Finding::new("fragmentation", severity, sentence, "pool").about(pool.device, pool.pool)
+    }
 }
 
 /// `is_part` says that there may be more blocks than are counted.

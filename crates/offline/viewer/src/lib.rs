@@ -30,7 +30,7 @@ use msmemscope_timeline::Summary;
 use msmemscope_trace::Completeness;
 
 pub use report::Report;
-pub use server::assets::HAS_FRONT_END;
+pub use server::assets::{HAS_FRONT_END, NO_FRONT_END};
 pub use server::request::Patience;
 pub use server::{Server, Stop};
 pub use session::Session;

@@ -45,6 +45,12 @@ pub(crate) const REPORT_PAGE: Option<&str> = None;
 /// Whether the page was built into this program.
 pub const HAS_FRONT_END: bool = cfg!(front_end);
 
+/// Why it was not, as a clause.
+pub const NO_FRONT_END: &str = match option_env!("NO_FRONT_END") {
+    Some(reason) => reason,
+    None => "this program was built without its page",
+};
+
 /// The file with a name; the empty name is the page.
 pub(crate) fn find(name: &str) -> Option<Asset> {
     FILES.iter().find(|(known, _)| *known == name).map(|(_, asset)| *asset)

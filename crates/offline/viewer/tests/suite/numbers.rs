@@ -279,6 +279,38 @@ fn a_line_that_is_reached_along_many_ways_is_one_finding() {
     }
 }
 
+/// Dumps of other ages tell less of what a pool holds than its blocks need.
+#[test]
+fn a_pool_that_needs_more_than_it_holds_has_no_overhead_to_tell() {
+    let overheads = |total: u64| {
+        let mut dump = Dump::new();
+        dump.malloc("HAL", 0x100_0000, total, "", "");
+        dump.malloc("PTA", 0x100_0000, 3_000_000, &format!(",total:{total}"), "/me/model.py(3): build\n");
+        let found = case(&dump).viewer.ask("findings")["findings"].clone();
+        let of_pool = found.as_array().unwrap().iter().filter(|it| it["kind"] == "fragmentation").cloned();
+        of_pool.map(|it| it["sentence"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(overheads(2_000_000), [""; 0]);
+    assert_eq!(overheads(4_000_000).len(), 1, "otherwise it is told");
+}
+
+#[test]
+fn blocks_too_small_to_matter_are_no_findings() {
+    let is_told = |size: u64| {
+        let mut dump = training(2);
+        dump.malloc("PTA", 0x300_0000, size, "", "/me/spare.py(5): small\n");
+        for _ in 0..3 {
+            dump.operator("aten::mm", true).access("READ", "aten::mm", 0x100_0000).operator("aten::mm", false);
+        }
+        let Case { viewer, answers, .. } = case(&dump);
+        let listed = &answers.inefficient.as_ref().unwrap().findings;
+        assert!(listed.iter().any(|finding| finding.site.line.contains("spare.py")), "the analysis names it");
+        viewer.ask("findings")["findings"].to_string().contains("spare.py:5 small")
+    };
+    assert!(is_told(100_000), "a part of the peak");
+    assert!(!is_told(512));
+}
+
 #[test]
 fn series_add_up_to_the_curve_at_every_zoom() {
     let case = case(&training(400));
