@@ -30,10 +30,19 @@ async function stepOf(viewer, number) {
   return { t0: Math.max(0, start - margin), t1: end + margin, t: Math.round((start + end) / 2) };
 }
 
+/** A block that the demo leaks, seen from the middle of the time in which its pool changes. */
+async function leakedBlock(viewer) {
+  const answer = await (await fetch(`${viewer.url}api/table/blocks?alive=leaked&limit=2`)).json();
+  const { active_t0, active_t1 } = (await (await fetch(`${viewer.url}api/session`)).json()).recordings[0];
+  return { block: answer.rows[1][0], t: Math.round((active_t0 + 2 * active_t1) / 3) };
+}
+
 const viewers = await Promise.all([demo, training].map((path) => startViewer(path)));
 const [ofDemo, ofTraining] = viewers;
 try {
   await picture("viewer-overview.png", { url: ofDemo.url });
+  const leaked = await leakedBlock(ofDemo);
+  await picture("viewer-blocks.png", { url: ofDemo.url, hash: `view=blocks&block=${leaked.block}&t=${leaked.t}` });
   const { t0, t1, t } = await stepOf(ofTraining, 6);
   await picture("viewer-timeline.png", { url: ofTraining.url, hash: `view=timeline&by=owner&t0=${t0}&t1=${t1}&t=${t}` });
   await picture("viewer-flame.png", { url: ofTraining.url, hash: "view=flame", size: [1200, 720], colorScheme: "dark" });
