@@ -79,6 +79,7 @@ describe("ten million events", { timeout: 900_000 }, () => {
     await show(page, viewer.url, "view=table&table=events");
     const ofOthers = await support.eventsOfPool(viewer, "HAL");
     assert.ok((await figure("total")).endsWith(`of ${units.count(analysis.summary.events - ofOthers)}`));
+    assert.ok((await figure("csv-cut")).startsWith("csv has the first 1,000,000 of "), "what is cut is said");
     await show(page, viewer.url, "view=steps");
     const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
     const cells = await page.$$eval("tbody tr:first-child td", (found) => found.map((cell) => cell.textContent));

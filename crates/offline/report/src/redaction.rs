@@ -275,7 +275,7 @@ impl Redactor {
             let Some((stem, place)) = behind.split_once(" (").filter(|(stem, _)| !stem.contains(is_border)) else {
                 continue;
             };
-            let path = place.split(|letter| letter == ')' || letter == ':').next().unwrap_or_default();
+            let path = place.split([')', ':']).next().unwrap_or_default();
             let name = path.rsplit('/').next().unwrap_or_default();
             if !stem.is_empty() && name.strip_suffix(".py") == Some(stem) && public_part(path).is_none() {
                 let placeholder = self.name_placeholder(name);

@@ -463,6 +463,7 @@ const TABLE = {
   table_next: ["Next", "下一页"],
   table_csv: ["Copy as csv", "复制为 csv"],
   table_save: ["Save as csv", "保存为 csv"],
+  table_csv_cut: ["csv has the first {0} of {1} rows", "csv 仅含前 {0} 行，共 {1} 行"],
   table_empty: ["No rows.", "没有行。"],
   alive: ["Which blocks", "哪些内存块"],
   alive_any: ["all", "全部"],

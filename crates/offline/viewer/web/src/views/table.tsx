@@ -13,6 +13,8 @@ import { text, textOr } from "../texts";
 import { bytes, count, moment, span } from "../units";
 
 const PAGE_ROWS = 100;
+/** As many rows as the server puts into csv. */
+const MOST_CSV_ROWS = 1_000_000;
 const SORTABLE = new Set(["start", "end", "bytes", "lifetime", "address", "accesses"]);
 const MOMENTS = new Set(["start", "end", "first_access", "last_access", "t"]);
 const NUMBERS = new Set([
@@ -117,6 +119,11 @@ export function TableView() {
           </span>
         )}
         <span class="spacer" />
+        {reply.answer !== null && reply.answer.total > MOST_CSV_ROWS && (
+          <span class="muted" data-figure="csv-cut">
+            {text("table_csv_cut", count(MOST_CSV_ROWS), count(reply.answer.total))}
+          </span>
+        )}
         <CsvButtons question={question} parameters={parameters} />
       </div>
       <div class={isBlocks && state.block !== null ? "columns" : ""}>
