@@ -14,6 +14,7 @@ from test_findings import FAULTS, GIBIBYTE, PROGRAM, run
 pytestmark = pytest.mark.skipif(IS_OLD, reason="modules and operators of old releases are seen in another way")
 
 JOBS = "first_screen.py"
+MEBIBYTE = 1 << 20
 #: Lines that fit on a terminal nobody has enlarged.
 SCREEN = 25
 FIRST_WORDS = (
@@ -58,6 +59,7 @@ LEAKS = {
     "summed-losses": r"Leak: the graphs made at \S+ ",
     "small-graphs": r"Leak: the graphs made at \S+ ",
     "deep-model": r"Leak: [\d.]+ KiB more with every step",
+    "kept-errors": r"Leak: exceptions that are kept hold ",
     "recreated-optimizers": r"Leak: optimizers are made anew, and the states of the old ones kept: ",
     "driver-memory": r"Leak: driver memory of \w+, outside of all pools: 1\.0 MiB more with every step",
 }
@@ -72,6 +74,7 @@ HOLDERS = {
     "summed-losses": "local 'total' of summed_losses",
     "small-graphs": "local 'total' of small_graphs",
     "deep-model": "local 'outputs' of deep_model",
+    "kept-errors": "local 'errors' of kept_errors",
     "recreated-optimizers": "local 'history' of recreated_optimizers",
 }
 
@@ -193,11 +196,50 @@ def test_fragmentation_is_named(tmp_path):
     assert culprit("fragmented") in screen and "expandable_segments" in screen, screen
 
 
+def test_gaps_between_small_blocks_are_told_with_the_line_that_keeps_them(tmp_path):
+    found = run(tmp_path, JOBS, "small-gaps", succeeds=False, STANDIN_MEMORY_BYTES=str(400 * MEBIBYTE))
+    screen = first_screen(found.report)
+    line = marked_line("# SMALL small-gaps")
+    assert "Reason: fragmentation: only small blocks find room" in screen and culprit("small-gaps") in screen, screen
+    gaps = rf"MiB lie in gaps of segments for small blocks \(held by blocks allocated at \S*{JOBS}:{line} small_gaps\S*\)"
+    assert re.search(gaps, screen), screen
+    assert "expandable_segments" not in screen and "together." not in screen, screen
+
+
+def test_a_gap_of_another_stream_is_told_as_such(tmp_path):
+    found = run(tmp_path, JOBS, "other-stream", succeeds=False, STANDIN_MEMORY_BYTES=str(400 * MEBIBYTE))
+    screen = first_screen(found.report)
+    assert "Reason: the memory that is unused belongs to another stream" in screen, screen
+    assert culprit("other-stream") in screen and "gaps were together" not in screen, screen
+
+
+def test_advice_follows_what_was_computed(tmp_path):
+    found = run(tmp_path, JOBS, "no-setting-helps", succeeds=False, STANDIN_MEMORY_BYTES=str(600 * MEBIBYTE))
+    screen = first_screen(found.report)
+    assert "Reason: fragmentation" in screen and culprit("no-setting-helps") in screen, screen
+    assert "no setting helps" in screen and "expandable_segments" not in screen, screen
+
+
+def test_what_is_made_between_modules_is_no_forward_pass(tmp_path):
+    found = run(tmp_path, JOBS, "tables-after-a-model", succeeds=False, STANDIN_MEMORY_BYTES=str(160 * MEBIBYTE))
+    screen = first_screen(found.report)
+    assert screen.startswith("Out of memory on device 0: ") and culprit("tables-after-a-model") in screen, screen
+    assert "activations" not in screen.partition("What to do:")[0], screen
+
+
+def test_a_forward_pass_that_has_failed_is_over(tmp_path):
+    found = run(tmp_path, JOBS, "failed-forward")
+    (peak,) = [pool for pool in found.analyze("--peak")["moments"]["pools"] if pool["pool"] == "PTA"]
+    (line,) = [line for line in peak["lines"] if line["bytes"] >= 20 * MEBIBYTE]
+    assert culprit("failed-forward").strip() in line["site"]["line"] and line["phases"] == ["other"], line
+
+
 def test_a_failure_that_was_recovered_from_is_a_note(tmp_path):
     found = run(tmp_path, JOBS, "fragmented-clean", STANDIN_MEMORY_BYTES=str(GIBIBYTE))
     screen = first_screen(found.report)
     assert "Out of memory" not in found.report and "Note: the driver refused" in screen, found.report
     assert "a later attempt got its memory" in screen, screen
+    assert re.search(r"Peak: \d+ MiB .*At the peak", screen), "what held most is told as of any job"
 
 
 def test_running_out_of_memory_is_said_at_once_and_once(tmp_path):

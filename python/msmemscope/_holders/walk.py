@@ -61,8 +61,8 @@ def find(target: type, seconds: float, *, late: tuple[type, ...] = (), most_obje
 def _modules() -> tuple[dict[int, tuple[str, str]], list[Any], list[_Root], list[_Root]]:
     """The dictionaries of all modules: name and file of each by identity, and the roots that they are.
 
-    Gives what is not to be followed, too: modules are no part of each other, and ours are no part of the job. The user's
-    own modules come apart from the others, the program first.
+    Gives what is not to be followed, too: modules are no part of each other, and ours are no part of the job. The
+    user's own modules come apart from the others, the program first.
     """
     known: dict[int, tuple[str, str]] = {}
     skipped: list[Any] = []

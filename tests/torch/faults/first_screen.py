@@ -166,6 +166,22 @@ def kept_losses(clean):
         losses.append(loss.item() if clean else loss)
 
 
+def attempt(batch):
+    values = batch.repeat(4, 1)  # CULPRIT kept-errors
+    raise ValueError(f"cannot use {len(values)} values")
+
+
+def kept_errors(clean):
+    """A list of errors keeps what the functions had that failed."""
+    trainer, errors = Trainer(), []
+    for batch in batches():
+        trainer.train(batch)
+        try:
+            attempt(batch)
+        except ValueError as error:
+            errors.append(str(error) if clean else error)
+
+
 def joined_cache(clean):
     """Inference whose keys are joined with all earlier ones."""
     model, cache = make_model().eval(), torch.zeros(0, WIDTH).npu()
@@ -254,6 +270,56 @@ def interleaved(_clean):
     torch.empty(300 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT interleaved
 
 
+def small_gaps(_clean):
+    """Three quarters of the small blocks have gone, and large ones cannot be put there."""
+    make_model()
+    blocks = [torch.empty(MEBIBYTE // 2 - 512, device="npu", dtype=torch.uint8) for _ in range(600)]  # SMALL small-gaps
+    kept = blocks[::4]
+    del blocks
+    torch.empty(150 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT small-gaps
+    print(len(kept))
+
+
+def other_stream(_clean):
+    """Most of what is reserved is unused, but on another stream."""
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        large = torch.empty(300 * MEBIBYTE, device="npu", dtype=torch.uint8)
+        torch.npu.synchronize()
+        del large
+        kept = torch.empty(12 * MEBIBYTE, device="npu", dtype=torch.uint8)
+    torch.empty(200 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT other-stream
+    print(len(kept))
+
+
+def no_setting_helps(_clean):
+    """Each third block stays, and no page of the card is without one."""
+    blocks = [torch.empty(6 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(84)]
+    kept = blocks[1::3]
+    del blocks
+    torch.empty(250 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT no-setting-helps
+    print(len(kept))
+
+
+def tables_after_a_model(_clean):
+    """A model has been called, and has nothing to do with what comes then."""
+    outputs = [make_model()(batch).sum() for batch in batches(1)]
+    tables = [torch.zeros(30 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(3)]
+    torch.zeros(90 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT tables-after-a-model
+    print(outputs, len(tables))
+
+
+def failed_forward(_clean):
+    """A batch of the wrong shape is skipped; what comes then is no part of a forward pass."""
+    model = make_model()
+    try:
+        model(torch.randn(4, WIDTH + 1).npu())
+    except RuntimeError as error:
+        print(str(error))
+    table = torch.zeros(20 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT failed-forward
+    print(len(table))
+
+
 def split_pool(clean):
     """Tables that stay are made between buffers that go, so that larger buffers find no room."""
     trainer, tables = Trainer(), []
@@ -302,6 +368,7 @@ def bounded_history(_clean):
 SOUND = [
     kept_predictions,
     kept_losses,
+    kept_errors,
     kept_in_closures,
     summed_losses,
     small_graphs,

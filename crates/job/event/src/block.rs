@@ -78,6 +78,18 @@ impl Pool {
         }
     }
 
+    /// Name for people, as short as columns of tables need it.
+    pub fn short_title(self) -> &'static str {
+        match self {
+            Pool::Hal => "driver",
+            Pool::PytorchCaching => "PyTorch",
+            Pool::PytorchWorkspace => "workspace",
+            Pool::HostPinned => "pinned host",
+            Pool::Unknown => "unknown",
+            Pool::Mindspore | Pool::Atb | Pool::HostTensor => self.title(),
+        }
+    }
+
     /// Name for people.
     pub fn title(self) -> &'static str {
         match self {

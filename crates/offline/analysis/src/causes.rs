@@ -22,6 +22,8 @@ const SAVED_BY_GRAPH: &str = " autograd graph";
 const CACHE_WORDS: [&[&str]; 6] = [&["cache"], &["caches"], &["cached"], &["kv"], &["memo"], &["past", "key"]];
 /// A cache of the language itself.
 const FUNCTOOLS_CACHE: &str = "functools cache of ";
+/// What an exception's traceback is called in a way.
+const TRACEBACK: &str = " > traceback of ";
 /// What modules call, and hooks with it.
 const MODULE_FILE: &str = "torch/nn/modules/module.py";
 
@@ -35,6 +37,8 @@ pub enum LeakCause {
     Hook,
     /// A cache is never emptied.
     Cache,
+    /// Exceptions are kept, and with their tracebacks the variables of functions that have failed.
+    Traceback,
     /// States of optimizers that were made anew, while the old ones are kept.
     OptimizerStates,
     /// A module of the driver takes more and more, outside of all pools.
@@ -78,6 +82,9 @@ pub fn cause(report: &LeakReport) -> Option<LeakCause> {
     }
     if is_held_by_hook || is_made_in_hook(&first.site.python) {
         return Some(LeakCause::Hook);
+    }
+    if path.contains(TRACEBACK) {
+        return Some(LeakCause::Traceback);
     }
     is_in_cache(path).then_some(LeakCause::Cache)
 }
@@ -269,6 +276,13 @@ mod tests {
         assert_eq!(cause_of(vec![group(7, "forward", hook)]), Some(LeakCause::Hook));
         let cache = "local 'kv_cache' of main (train.py:3) > list of 4";
         assert_eq!(cause_of(vec![group(7, "other", cache)]), Some(LeakCause::Cache));
+    }
+
+    #[test]
+    fn exceptions_that_are_kept_keep_the_variables_of_what_has_failed() {
+        let path =
+            "local 'errors' of main (train.py:3) > list of 4 > traceback of ValueError > local 'kv' of f (a.py:9)";
+        assert_eq!(cause_of(vec![group(7, "other", path)]), Some(LeakCause::Traceback));
     }
 
     #[test]

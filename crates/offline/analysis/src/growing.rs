@@ -45,6 +45,9 @@ pub struct Growing {
     pub bytes: u64,
     /// Who holds the blocks of the largest, those that hold most first.
     pub held_by: Vec<HeldBy>,
+    /// Whether a module was being called when they were made.
+    #[serde(skip)]
+    pub(crate) is_of_module: bool,
     /// Numbers of those blocks.
     #[serde(skip)]
     pub(crate) numbers: Vec<u64>,
@@ -101,6 +104,7 @@ impl Growth {
             since_ns: first.timestamp_ns,
             bytes,
             held_by: Vec::new(),
+            is_of_module: first.module.is_some(),
             numbers: blocks.iter().map(|block| block.allocation_id).collect(),
         })
     }

@@ -59,7 +59,7 @@ fn explains(known: &LeakCause, report: &LeakReport, group: &LeakGroup) -> bool {
             is_part || has_same_holder(&graphs.held_by, group)
         }
         LeakCause::Driver { .. } => group.site.owner == first.site.owner,
-        LeakCause::Cache => group == first || has_same_holder(&first.held_by, group),
+        LeakCause::Cache | LeakCause::Traceback => group == first || has_same_holder(&first.held_by, group),
         LeakCause::Hook | LeakCause::OptimizerStates => {
             let alone = LeakReport { leaks: vec![group.clone()], ..LeakReport::default() };
             cause(&alone).is_some_and(|own| discriminant(&own) == discriminant(known))

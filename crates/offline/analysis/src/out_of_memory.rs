@@ -17,13 +17,13 @@ use msmemscope_config::AnalysisSet;
 use msmemscope_event::{AllocationInterface, AutogradPhase, Device, Pool, SnapshotNumbers, StackId, StringId};
 use msmemscope_timeline::refusals::OUT_OF_MEMORY_SNAPSHOT;
 use msmemscope_timeline::{EventKind, TimelineEvent};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::decompose::{OwnerUse, UNKNOWN_OWNER};
 use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
-use crate::gaps::{self, Gaps};
+use crate::gaps::{self, Gaps, SMALL_SEGMENT_BYTES};
 use crate::growing::{Growing, Growth};
 use crate::holders::HeldBy;
 use crate::leaks::Leaks;
@@ -162,6 +162,16 @@ pub struct Failure {
     pub phase: Option<&'static str>,
     /// The module that was being called; empty if none was.
     pub module: String,
+    /// Whether it is known which modules are being called.
+    #[serde(skip)]
+    pub knows_modules: bool,
+    /// Bytes that modules have made in a forward pass that has not reached its backward pass; where it is not known which
+    /// modules are called, all bytes since the pass began.
+    #[serde(skip)]
+    pub(crate) forward_bytes: u64,
+    /// What lies in segments of the kind where this request cannot go, by the line that holds most there.
+    #[serde(skip)]
+    pub other_class_line: Option<LineUse>,
     /// Bytes per owner, pools and driver apart.
     pub owners: Vec<OwnerUse>,
     /// The latest live blocks, newest first.
@@ -437,12 +447,20 @@ impl OutOfMemory {
             true => None,
             false => self.growth.find(device, situation, names),
         };
+        let knows_modules = situation.knows_modules();
         // What one forward pass makes for its backward pass comes from few lines, and is all needed at once.
         let forward_since_ns = match situation.phase_since(device) {
             Some((AutogradPhase::Forward, since_ns)) => since_ns,
             _ => u64::MAX,
         };
-        let growing = growing.filter(|growing| growing.since_ns < forward_since_ns);
+        let may_be_forward = |growing: &Growing| growing.is_of_module || !knows_modules;
+        let growing = growing.filter(|growing| growing.since_ns < forward_since_ns || !may_be_forward(growing));
+        let is_forward = |block: &&&LiveBlock| {
+            is_framework_pool(block.properties.pool)
+                && block.phase == Some(AutogradPhase::Forward)
+                && (block.module.is_some() || !knows_modules)
+        };
+        let forward_bytes = blocks.iter().filter(is_forward).map(|block| block.size_bytes).fold(0, u64::saturating_add);
         let mut failure = Failure {
             timestamp_ns: event.timestamp_ns,
             step: situation.steps(device).number,
@@ -466,10 +484,13 @@ impl OutOfMemory {
                 stated: names.allocator_settings().unwrap_or_default(),
             },
             leaked_bytes: leaks.map_or(0, |leaks| leaks.leaked_bytes_now(device, situation)),
+            other_class_line: other_class_line(requested_bytes, &blocks, device, situation, names),
             pools,
             lines: lines_of_frameworks(&blocks, device, situation, names),
             phase: situation.phase(device).map(phase_word),
             module: names.text(situation.module_of(event.thread_id)),
+            knows_modules,
+            forward_bytes,
             owners: owners_of(&blocks, device, situation, names),
             recent: self.list(&blocks, situation, names, |block| (block.timestamp_ns, block.allocation_id)),
             largest: self.list(&blocks, situation, names, |block| (block.size_bytes, block.allocation_id)),
@@ -528,7 +549,8 @@ impl OutOfMemory {
             for block in failure.recent.iter_mut().chain(&mut failure.largest) {
                 block.held_by = holders.of_block(block.allocation_id, names);
             }
-            failure.lines.iter_mut().for_each(|line| line.learn_holders(situation, names));
+            let lines = failure.lines.iter_mut().chain(&mut failure.other_class_line);
+            lines.for_each(|line| line.learn_holders(situation, names));
             if let Some(growing) = &mut failure.growing {
                 let grown = std::mem::take(&mut growing.numbers);
                 let sized = grown.into_iter().map(|number| (number, growing.block_bytes));
@@ -581,9 +603,31 @@ fn lines_of_frameworks(
     moment::lines_of(meant, KEPT_LINES, situation, names)
 }
 
+/// The line that holds most in those segments of PyTorch's pool in which a request finds no room because they are for
+/// blocks of another size.
+fn other_class_line(
+    requested_bytes: u64,
+    blocks: &[&LiveBlock],
+    device: Device,
+    situation: &Situation,
+    names: &dyn Names,
+) -> Option<LineUse> {
+    let layout = gaps::lay_out(situation, device, Pool::PytorchCaching, |_| false);
+    let is_small = requested_bytes == SMALL_SEGMENT_BYTES;
+    let others = layout.segments.iter().filter(|segment| segment.is_for_small_blocks() != is_small);
+    let slots: FxHashSet<u32> =
+        others.flat_map(|segment| &layout.blocks[segment.blocks.clone()]).map(|block| block.2).collect();
+    let of_pool = blocks.iter().copied().filter(|block| block.properties.pool == Pool::PytorchCaching);
+    let inside = of_pool.filter(|block| slots.contains(&block.slot));
+    moment::lines_of(inside, 1, situation, names).into_iter().next()
+}
+
 fn owners_of(blocks: &[&LiveBlock], device: Device, situation: &Situation, names: &dyn Names) -> Vec<OwnerUse> {
     let mut held: FxHashMap<(OwnerId, Pool), (u64, u64)> = FxHashMap::default();
-    for block in blocks.iter().filter(|block| block.properties.device == device) {
+    let here = || blocks.iter().filter(|block| block.properties.device == device);
+    // Driver memory below a framework's pool is the same memory once more.
+    let has_framework = here().any(|block| is_framework_pool(block.properties.pool));
+    for block in here().filter(|block| !has_framework || block.properties.pool != Pool::Hal) {
         let (bytes, count) = held.entry((block.owner, block.properties.pool)).or_default();
         *bytes = bytes.saturating_add(block.size_bytes);
         *count += 1;

@@ -10,7 +10,7 @@
 use msmemscope_event::Pool;
 use serde::Serialize;
 
-use crate::gaps::SMALL_SEGMENT_BYTES;
+use crate::gaps::{SMALL_SEGMENT_BYTES, SegmentUse};
 use crate::out_of_memory::{Failure, PoolThen};
 
 /// Others must hold at least this part of what the job holds to be called the reason: every card
@@ -46,6 +46,17 @@ pub enum Verdict {
     OwnLimit,
     /// The driver refused although the card had enough memory free.
     Driver,
+}
+
+/// Why memory that a framework holds unused is no room for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// It lies in gaps that are too small, each for itself.
+    InPieces,
+    /// It is in one piece that would be large enough, but that belongs to another stream or may not be split.
+    Reserved,
+    /// Most of it lies in segments for blocks of another size.
+    InOtherClass,
 }
 
 /// How the framework allocates, as far as known.
@@ -149,18 +160,56 @@ impl Failure {
         self.pools.iter().map(PoolThen::idle_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of gaps in segments of the kind that was asked for, for small blocks or for larger ones.
+    /// Segments of a pool of the kind that was asked for, for small blocks or for larger ones.
+    fn class_of(&self, pool: &PoolThen) -> SegmentUse {
+        if self.is_for_small_blocks() { pool.gaps.small } else { pool.gaps.large }
+    }
+
+    /// Segments of a pool of the other kind, where the request never goes.
+    fn other_class_of(&self, pool: &PoolThen) -> SegmentUse {
+        match (pool.pool, self.is_for_small_blocks()) {
+            (Pool::PytorchCaching, true) => pool.gaps.large,
+            (Pool::PytorchCaching, false) => pool.gaps.small,
+            _ => SegmentUse::default(),
+        }
+    }
+
+    /// Bytes of gaps in segments of the kind that was asked for.
     fn gap_bytes_of_class(&self) -> u64 {
-        let is_small = self.is_for_small_blocks();
-        let of_class = |pool: &PoolThen| if is_small { pool.gaps.small } else { pool.gaps.large };
-        self.pools.iter().map(|pool| of_class(pool).gap_bytes).fold(0, u64::saturating_add)
+        self.pools.iter().map(|pool| self.class_of(pool).gap_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of gaps in segments of the other kind, where the request never goes.
+    pub fn gap_bytes_of_other_class(&self) -> u64 {
+        self.pools.iter().map(|pool| self.other_class_of(pool).gap_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// The largest gap in segments of the kind that was asked for.
+    pub fn largest_gap_of_class(&self) -> u64 {
+        self.pools.iter().map(|pool| self.class_of(pool).largest_gap_bytes).max().unwrap_or(0)
+    }
+
+    /// Why memory that frameworks hold unused was no room for the request.
+    pub fn unusable(&self) -> Unusable {
+        let requested = self.requested_bytes;
+        let of_class = self.idle_bytes().saturating_sub(self.gap_bytes_of_other_class());
+        if requested > 0 && self.largest_gap_of_class() >= requested {
+            Unusable::Reserved
+        } else if requested > 0 && of_class.saturating_add(self.free_bytes.unwrap_or(0)) < requested {
+            Unusable::InOtherClass
+        } else {
+            Unusable::InPieces
+        }
     }
 
     /// Bytes that the forward pass has made in which memory ran out, if they are most of what is in use.
     pub fn forward_bytes(&self) -> Option<u64> {
-        let lines = self.lines.iter().filter(|line| line.phases.contains(&"forward"));
-        let bytes = lines.map(|line| line.bytes).fold(0, u64::saturating_add);
-        (self.phase == Some("forward") && bytes > self.used_bytes() / 2).then_some(bytes)
+        (self.is_in_forward() && self.forward_bytes > self.used_bytes() / 2).then_some(self.forward_bytes)
+    }
+
+    /// Whether memory ran out in a forward pass: what is asked for between two modules may be for anything.
+    pub fn is_in_forward(&self) -> bool {
+        self.phase == Some("forward") && !(self.knows_modules && self.module.is_empty())
     }
 
     /// Whether the request could not even have an empty card.

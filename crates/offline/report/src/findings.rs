@@ -5,7 +5,7 @@ use msmemscope_analysis::fragmentation::{FragmentationReport, PoolSample};
 use msmemscope_analysis::gaps::Gaps;
 use msmemscope_analysis::inefficient::{Finding, FindingKind, InefficientReport, PeakPotential, Tally};
 use msmemscope_analysis::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport};
-use msmemscope_analysis::verdict::Verdict;
+use msmemscope_analysis::verdict::{Unusable, Verdict};
 use msmemscope_event::Pool;
 
 use crate::holders::push_holders;
@@ -194,7 +194,7 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     push_pools(&mut text, failure);
     let mut table = Table::new(&[("owner", Align::Left), ("bytes", Align::Right), ("blocks", Align::Right)]);
     for owner in failure.owners.iter().take(LISTED_ROWS) {
-        table.row([owner.owner.clone(), bytes(owner.bytes), owner.blocks.to_string()]);
+        table.row([owner_words(&owner.owner).to_owned(), bytes(owner.bytes), owner.blocks.to_string()]);
     }
     if !failure.owners.is_empty() {
         text.push_str(&format!("\nWho held memory then:\n{}", table.render()));
@@ -210,13 +210,24 @@ pub fn out_of_memory(report: &OutOfMemoryReport) -> String {
     text
 }
 
+/// An owner for people: one that is no more than a pool has the pool's name.
+pub(crate) fn owner_words(owner: &str) -> &str {
+    let pool = Pool::ALL.iter().find(|pool| pool.event_type() == owner);
+    pool.map_or(owner, |pool| pool.short_title())
+}
+
 /// Why memory ran out, in a few words.
 pub(crate) fn verdict_words(failure: &Failure) -> &'static str {
     match failure.verdict {
         Verdict::Demand if failure.exceeds_card() => "the request is larger than the whole card",
         Verdict::Leak => "a leak",
         Verdict::Growth => "one line of code holds more and more memory",
-        Verdict::Fragmentation => "fragmentation",
+        Verdict::Fragmentation => match failure.unusable() {
+            Unusable::InPieces => "fragmentation",
+            Unusable::Reserved => "the memory that is unused belongs to another stream",
+            Unusable::InOtherClass if failure.is_for_small_blocks() => "fragmentation: only larger blocks find room",
+            Unusable::InOtherClass => "fragmentation: only small blocks find room",
+        },
         Verdict::OtherProcesses => "other processes on the card",
         Verdict::Demand => "the job needs more memory than there is",
         Verdict::OwnLimit => "a limit that the job has set itself",
@@ -318,7 +329,7 @@ fn push_blocks(text: &mut String, title: &str, blocks: &[ListedBlock]) {
     for block in blocks {
         table.row([
             bytes(block.size_bytes),
-            block.pool.event_type().to_owned(),
+            block.pool.short_title().to_owned(),
             format!("{:#x}", block.address),
             block.step.to_string(),
             near(&block.site.line).to_owned(),

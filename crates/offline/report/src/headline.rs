@@ -48,7 +48,8 @@ pub fn headline(answers: &Answers) -> Vec<String> {
 /// When and where memory ran out, why, and who held most of it.
 pub fn out_of_memory(failure: &Failure, leaks: Option<&LeakReport>) -> String {
     let step = if failure.step > 0 { format!(" in step {}", failure.step) } else { String::new() };
-    let phase = failure.phase.filter(|phase| matches!(*phase, "forward" | "backward" | "optimizer"));
+    let is_told = |phase: &&str| matches!(*phase, "backward" | "optimizer") || failure.is_in_forward();
+    let phase = failure.phase.filter(is_told);
     let phase = match (phase, failure.module.as_str()) {
         (None, "") => String::new(),
         (None, module) => format!(" (in {module})"),
@@ -131,6 +132,7 @@ pub(crate) fn leak(cause: Option<&LeakCause>, groups: &[&LeakGroup]) -> String {
     let what = match cause {
         Some(LeakCause::Hook) => "a hook keeps what it sees: ",
         Some(LeakCause::Cache) => "a cache is never emptied: ",
+        Some(LeakCause::Traceback) => "exceptions that are kept hold the variables of the functions they came from: ",
         Some(LeakCause::OptimizerStates) => "optimizers are made anew, and the states of the old ones kept: ",
         _ => "",
     };

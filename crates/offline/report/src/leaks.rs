@@ -71,7 +71,7 @@ pub fn leaks(report: &LeakReport, unseen: &[UnseenPool], style: Style) -> String
     push_sites(&mut text, "Call sites that hold more memory with every step:", &report.leaks, true);
     let possible = "Call sites that kept memory in two steps:";
     push_sites(&mut text, possible, &report.possible_leaks, true);
-    push_sites(&mut text, "Driver memory alive after aclFinalize:", &report.after_finalize, false);
+    push_sites(&mut text, "Driver memory that was never freed:", &report.after_finalize, false);
     push_advice(&mut text, report);
     let growing = report.leaks.iter().chain(&report.possible_leaks);
     if push_holders(&mut text, growing.flat_map(|group| &group.held_by)) {
@@ -209,7 +209,7 @@ fn push_sites(text: &mut String, title: &str, groups: &[LeakGroup], is_growth: b
             bytes(group.bytes),
             group.count.to_string(),
             steps,
-            format!("{} {}", group.device, group.pool.event_type()),
+            format!("{} {}", group.device, group.pool.short_title()),
             shown_line(group),
         ];
         table.row(cells.into_iter().skip(skipped));
@@ -294,6 +294,10 @@ pub(crate) fn advice(first: &LeakGroup, cause: Option<&LeakCause>) -> Vec<&'stat
         }
         Some(LeakCause::Cache) => {
             "Drop the cache when its sequence is done, or limit its length (a sliding window, a cache of fixed size)."
+        }
+        Some(LeakCause::Traceback) => {
+            "Keep str(error) instead of the exception, or drop what it refers to: error.__traceback__ = None, or \
+             traceback.clear_frames(error.__traceback__)."
         }
         Some(LeakCause::OptimizerStates) => {
             "Make the optimizer once, before the loop. Where a new one is needed drop the old one first, also from \

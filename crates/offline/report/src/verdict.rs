@@ -3,10 +3,14 @@
 use msmemscope_analysis::gaps::{LARGEST_SMALL_BLOCK_BYTES, SegmentUse};
 use msmemscope_analysis::out_of_memory::{Failure, PoolThen};
 use msmemscope_analysis::remedy::Remedy;
-use msmemscope_analysis::verdict::{AllocatorSettings, Verdict};
+use msmemscope_analysis::verdict::{AllocatorSettings, Unusable, Verdict};
 
+use crate::findings::owner_words;
 use crate::layout::near;
 use crate::units::{bytes, seconds};
+
+/// How memory in pieces is told to be the reason.
+const GAPS_TOGETHER: &str = "So it is fragmentation: it would have fitted if the gaps were together.";
 
 /// A verdict for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +38,14 @@ pub fn reason(failure: &Failure) -> Reason {
         Verdict::Demand if failure.exceeds_card() => reason.larger_than_the_card(failure, total),
         Verdict::Demand => reason.demand(failure),
     }
-    reason.advice.extend(failure.remedy.as_ref().map(computed));
+    // A setting that helps is the first thing to try, unless something is kept that should not be.
+    let remedy = failure.remedy.as_ref();
+    let is_first = remedy.is_some_and(|remedy| remedy.settings.is_some())
+        && !matches!(failure.verdict, Verdict::Leak | Verdict::Growth);
+    let position = if is_first { 0 } else { reason.advice.len() };
+    if let Some(remedy) = remedy {
+        reason.advice.insert(position, computed(remedy));
+    }
     reason
 }
 
@@ -84,18 +95,19 @@ impl Reason {
             true => format!(", a segment for blocks of up to {}", bytes(LARGEST_SMALL_BLOCK_BYTES)),
             false => String::new(),
         };
+        let asked_of = match failure.is_of_mindspore() {
+            true => format!("{}'s pool", failure.function),
+            false => format!("The driver ({})", failure.function),
+        };
         let asked = match failure.requested_bytes {
             0 => format!(
                 "{}'s pool refused memory on device {} without asking the driver for it, and does not say how much was \
                  asked for.",
                 failure.function, failure.device
             ),
-            requested => format!(
-                "{} was asked for {} on device {}{purpose}.",
-                failure.function,
-                bytes(requested),
-                failure.device
-            ),
+            requested => {
+                format!("{asked_of} was asked for {} on device {}{purpose}.", bytes(requested), failure.device)
+            }
         };
         let held = format!("This process holds {} from the driver there.", bytes(failure.process_bytes));
         self.explanation.extend([asked, held]);
@@ -144,14 +156,33 @@ impl Reason {
     }
 
     fn fragmentation(&mut self, failure: &Failure) {
-        let said = unused_memory(failure);
-        self.explanation.extend(said);
-        self.explanation.push("So it is fragmentation: it would have fitted if the gaps were together.".to_owned());
+        self.explanation.extend(unused_memory(failure));
         if failure.is_of_mindspore() {
+            self.explanation.push(GAPS_TOGETHER.to_owned());
             self.advice.push("Call mindspore.runtime.empty_cache() after phases with other tensor sizes.".to_owned());
-        } else {
-            self.advice.push(joining_gaps(&failure.allocator));
-            self.advice.push("Call torch.npu.empty_cache() after phases with other tensor sizes.".to_owned());
+            return;
+        }
+        match failure.unusable() {
+            Unusable::Reserved => self.advice.push(
+                "Allocate it on the stream to which the unused memory belongs, or call torch.npu.empty_cache() as long as \
+                 nothing else lies there."
+                    .to_owned(),
+            ),
+            Unusable::InOtherClass => {
+                let blocks = match other_class_line(failure) {
+                    Some(line) => format!("the blocks allocated at {line}"),
+                    None => "the blocks between these gaps".to_owned(),
+                };
+                self.advice.push(format!(
+                    "Free {blocks} before, or move them together (tensor.clone() after torch.npu.empty_cache()): segments \
+                     that hold nothing are given back."
+                ));
+            }
+            Unusable::InPieces => {
+                self.explanation.push(GAPS_TOGETHER.to_owned());
+                self.advice.extend(joining(failure));
+                self.advice.push("Call torch.npu.empty_cache() after phases with other tensor sizes.".to_owned());
+            }
         }
     }
 
@@ -221,7 +252,11 @@ impl Reason {
         }
         let largest = failure.owners.iter().find(|owner| !owner.owner.starts_with("CANN")).or(failure.owners.first());
         if let Some(owner) = largest.filter(|_| forward.is_none()) {
-            self.explanation.push(format!("The largest owner is {} with {}.", owner.owner, bytes(owner.bytes)));
+            self.explanation.push(format!(
+                "The largest owner is {} with {}.",
+                owner_words(&owner.owner),
+                bytes(owner.bytes)
+            ));
         }
         let owner = largest.map_or("", |owner| owner.owner.as_str());
         let has_part = |part: &str| owner.split('@').any(|level| level == part);
@@ -262,10 +297,26 @@ fn computed(remedy: &Remedy) -> String {
             bytes(remedy.peak_reserved_bytes)
         ),
         None => format!(
-            "Computed, not measured: with none of {} settings of the allocator would this request have fitted into {card}.",
+            "Computed, not measured: no setting helps: with none of {} settings of the allocator would this request have \
+             fitted into {card}.",
             remedy.tried
         ),
     }
+}
+
+/// What to do about the gaps that a request did not fit into, unless a setting has been found that helps. Where none
+/// helps none is named.
+fn joining(failure: &Failure) -> Option<String> {
+    match &failure.remedy {
+        None => Some(joining_gaps(&failure.allocator)),
+        Some(remedy) if remedy.settings.is_some() => None,
+        Some(_) => Some("Allocate what lives long first, so that it does not lie between what goes.".to_owned()),
+    }
+}
+
+/// The line that holds most where a request cannot go because only blocks of another size do.
+fn other_class_line(failure: &Failure) -> Option<&str> {
+    failure.other_class_line.as_ref().filter(|line| line.site.is_known()).map(|line| near(&line.site.line))
 }
 
 /// What to do about memory in pieces.
@@ -310,11 +361,21 @@ fn unused_memory(failure: &Failure) -> Vec<String> {
     } else if let Some(gap) = largest(large) {
         said.push(match gap >= failure.requested_bytes {
             true => format!(
-                "Its largest gap has {}, which would be enough: it belongs to another stream, or may not be split.",
+                "Its largest gap has {}, which would be enough, but is unused on another stream (or may not be split, as \
+                 max_split_size_mb says).",
                 bytes(gap)
             ),
             false => format!("Its largest gap for blocks of this size has {}.", bytes(gap)),
         });
+    }
+    let in_small = sum(small);
+    if in_small > 0 && !failure.is_for_small_blocks() && failure.unusable() == Unusable::InOtherClass {
+        let held =
+            other_class_line(failure).map_or(String::new(), |line| format!(" (held by blocks allocated at {line})"));
+        said.push(format!(
+            "{} lie in gaps of segments for small blocks{held}, where a larger one cannot go.",
+            bytes(in_small)
+        ));
     }
     let segments: u64 = failure.pools.iter().map(|pool| pool.gaps.free_segments).sum();
     if segments > 0 {

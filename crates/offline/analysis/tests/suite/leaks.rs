@@ -84,8 +84,8 @@ Leak: 1.0 MiB more with every step, 4.0 MiB by now, held by 4 blocks of steps
 2-5 allocated at /me/train.py:12 step.
 
 Call sites that hold more memory with every step:
-  per step    total  blocks  steps  device  allocated at
-   1.0 MiB  4.0 MiB       4    2-5   0 PTA  /me/train.py:12 step
+  per step    total  blocks  steps     device  allocated at
+   1.0 MiB  4.0 MiB       4    2-5  0 PyTorch  /me/train.py:12 step
 
 What to do:
   Look for what keeps its result: a list, dictionary or attribute that only
@@ -269,7 +269,7 @@ steps only. A leak is certain from 3 steps on.
     let full = full(&report);
     assert!(full.contains("Perhaps a leak: 8.0 KiB, held by 2 blocks"), "{full}");
     assert!(
-        full.contains("2       2-6   0 PTA  /me/train.py:5 step") || full.contains("/me/train.py:5 step"),
+        full.contains("2       2-6  0 PyTorch  /me/train.py:5 step") || full.contains("/me/train.py:5 step"),
         "{full}"
     );
     assert!(!full.contains("No leaks found"), "{full}");

@@ -2,9 +2,10 @@
 
 use msmemscope_analysis::decompose::OwnerReport;
 use msmemscope_analysis::out_of_memory::OutOfMemoryReport;
-use msmemscope_analysis::verdict::Verdict;
+use msmemscope_analysis::remedy::Remedy;
+use msmemscope_analysis::verdict::{Unusable, Verdict};
 use msmemscope_analysis::{OwnerQuestion, Questions};
-use msmemscope_event::{BlockProperties, Device, Fact, Pool, StackId};
+use msmemscope_event::{AutogradPhase, BlockProperties, Device, Fact, Pool, StackId};
 use msmemscope_report as text;
 use msmemscope_report::headline::out_of_memory;
 use msmemscope_report::verdict::{Reason, reason};
@@ -76,7 +77,7 @@ fn demand_is_told_with_the_blocks_of_that_moment() {
     let largest: Vec<u64> = failure.largest.iter().map(|block| block.size_bytes >> 20).collect();
     assert_eq!(largest, [10, 9]);
     assert_eq!(failure.recent[0].site.line, "/me/m.py:9 run");
-    assert_eq!(failure.owners[1].owner, "PTA@model@weight");
+    assert_eq!(failure.owners[0].owner, "PTA@model@weight");
     let first = out_of_memory(failure, None);
     let expected = "Out of memory on device 0: 4.0 MiB were asked for. Reason: the job needs more memory than there is; \
                     most, 9.0 MiB, is held by 1 block allocated at /me/m.py:3 init.";
@@ -296,6 +297,118 @@ fn gaps_for_small_and_for_large_blocks_are_told_apart() {
     assert!(said.contains("16.0 MiB are unused in segments for larger blocks, where small ones never go."), "{said}");
     let text = text::out_of_memory(&report);
     assert!(text.contains("  for blocks up to 1 MiB"), "{text}");
+}
+
+/// A card of 400 MiB whose free 100 MiB are too few: 60 segments for small blocks have gaps, and a large one has one.
+fn gaps_of_two_classes(large_gap_mebibytes: u64) -> OutOfMemoryReport {
+    let mut dump = Dump::new();
+    dump.system_with("START_TRACE", "free:419430400,total:419430400");
+    let total = format!(",total:{}", 300 << 20);
+    for segment in 0..60u64 {
+        let start = 0x1000_0000 + (segment << 21);
+        dump.malloc("HAL", start, 2 << 20);
+        dump.malloc_with("PTA", 0, start, 1 << 19, &total, "/me/t.py(4): table\n");
+    }
+    dump.malloc("HAL", 0x8000_0000, 180 << 20);
+    let weights = (180 - large_gap_mebibytes) << 20;
+    dump.malloc_with("PTA", 0, 0x8000_0000, weights, &total, "/me/t.py(5): weights\n");
+    dump.refused_at(150 << 20, "/me/t.py(9): main\n");
+    failures(&dump)
+}
+
+#[test]
+fn gaps_between_small_blocks_are_no_room_for_a_large_one() {
+    let report = gaps_of_two_classes(20);
+    let failure = report.decisive().unwrap();
+    assert_eq!((failure.verdict, failure.unusable()), (Verdict::Fragmentation, Unusable::InOtherClass));
+    let Reason { explanation, advice } = reason(failure);
+    let said = explanation.join(" ");
+    let gaps = "90.0 MiB lie in gaps of segments for small blocks (held by blocks allocated at /me/t.py:4 table), where a \
+                larger one cannot go.";
+    assert!(said.contains(gaps) && !said.contains("together"), "{said}");
+    assert!(advice[0].starts_with("Free the blocks allocated at /me/t.py:4 table before"), "{advice:?}");
+    assert!(!advice.iter().any(|line| line.contains("expandable_segments")), "{advice:?}");
+    let first = out_of_memory(failure, None);
+    assert!(first.contains("Reason: fragmentation: only small blocks find room; most, "), "{first}");
+}
+
+#[test]
+fn gaps_of_the_right_class_would_do_together() {
+    let report = gaps_of_two_classes(60);
+    let failure = report.decisive().unwrap();
+    assert_eq!((failure.verdict, failure.unusable()), (Verdict::Fragmentation, Unusable::InPieces));
+    let Reason { explanation, advice } = reason(failure);
+    assert!(explanation.join(" ").ends_with("it would have fitted if the gaps were together."));
+    assert!(advice[0].contains("expandable_segments"), "{advice:?}");
+}
+
+#[test]
+fn a_gap_that_is_large_enough_belongs_to_somebody_else() {
+    let report = gaps_of_two_classes(160);
+    let failure = report.decisive().unwrap();
+    assert_eq!((failure.verdict, failure.unusable()), (Verdict::Fragmentation, Unusable::Reserved));
+    let Reason { explanation, advice } = reason(failure);
+    let said = explanation.join(" ");
+    assert!(
+        said.contains("Its largest gap has 160 MiB, which would be enough, but is unused on another stream"),
+        "{said}"
+    );
+    assert!(!said.contains("together") && !said.contains("fragmentation"), "{said}");
+    assert!(advice[0].starts_with("Allocate it on the stream"), "{advice:?}");
+    let first = out_of_memory(failure, None);
+    assert!(first.contains("Reason: the memory that is unused belongs to another stream;"), "{first}");
+}
+
+#[test]
+fn advice_does_not_contradict_what_was_computed() {
+    let failure = gaps_of_two_classes(60).decisive().unwrap().clone();
+    let with = |settings: Option<&str>| {
+        let settings = settings.map(str::to_owned);
+        let remedy = Some(Remedy { settings, peak_reserved_bytes: 300 << 20, card_bytes: 400 << 20, tried: 11 });
+        let mut failure = failure.clone();
+        failure.remedy = remedy;
+        reason(&failure).advice
+    };
+    let none = with(None);
+    assert!(!none.iter().any(|line| line.contains("expandable_segments")), "{none:?}");
+    assert!(none.iter().any(|line| line.contains("no setting helps: with none of 11 settings")), "{none:?}");
+    let some = with(Some("max_split_size_mb:64"));
+    assert!(
+        some[0].contains("with PYTORCH_NPU_ALLOC_CONF=max_split_size_mb:64 this request would have fitted"),
+        "{some:?}"
+    );
+    assert!(!some.iter().any(|line| line.contains("expandable_segments")), "{some:?}");
+}
+
+#[test]
+fn what_is_made_between_modules_is_no_activation() {
+    let verdicts = |in_module: bool| {
+        let mut trace = Traced::new();
+        let (driver, pool) = (Pool::Hal, Pool::PytorchCaching);
+        let [driver, pool] = [driver, pool].map(|pool| BlockProperties::framework(pool, Device::Npu(0)));
+        let name = trace.string("GPT");
+        trace.record(Fact::Allocation { properties: driver, address: 0x1000_0000, size_bytes: 64 << 20 });
+        trace.record(Fact::Autograd { device: Device::Npu(0), phase: AutogradPhase::Forward });
+        trace.record(Fact::ModuleBegin { name });
+        if !in_module {
+            trace.record(Fact::ModuleEnd { name });
+        }
+        for block in 0..4u64 {
+            let address = 0x1000_0000 + (block << 24);
+            trace.record(Fact::Allocation { properties: pool, address, size_bytes: 16 << 20 });
+        }
+        trace.record(Fact::AllocationFailed { properties: driver, size_bytes: 1 << 30, flag: 0, error: 6 });
+        let report = trace.ask(&Questions { out_of_memory: Some(2), ..Questions::default() }).out_of_memory.unwrap();
+        let failure = report.decisive().unwrap();
+        (out_of_memory(failure, None), reason(failure).explanation.join(" "))
+    };
+    let (first, said) = verdicts(true);
+    assert!(
+        first.starts_with("Out of memory on device 0 (forward, in GPT): ") && said.contains("activations"),
+        "{said}"
+    );
+    let (first, said) = verdicts(false);
+    assert!(first.starts_with("Out of memory on device 0: ") && !said.contains("activations"), "{first} {said}");
 }
 
 #[test]

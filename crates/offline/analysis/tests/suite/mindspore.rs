@@ -45,7 +45,7 @@ fn a_full_card_is_a_job_that_needs_too_much() {
 fn the_size_of_the_request_counts_where_it_is_known() {
     let found = refused(CARD_BYTES - (100 << 20), 1 << 30, false);
     let said = text::out_of_memory(&found);
-    assert!(said.contains("MindSpore was asked for 1.0 GiB on device 0."), "{said}");
+    assert!(said.contains("MindSpore's pool was asked for 1.0 GiB on device 0."), "{said}");
     assert_eq!(found.decisive().expect("a failure").verdict, Verdict::Demand);
 }
 
