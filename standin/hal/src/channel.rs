@@ -6,7 +6,7 @@
 use crate::device_clock::monotonic_ns;
 use crate::error::DriverError;
 use crate::state::{lock, state};
-use standin_support::{is_older_cann, size_from_environment};
+use standin_support::{is_older_cann, number_from_environment, size_from_environment};
 use std::collections::VecDeque;
 use std::ffi::c_char;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -39,6 +39,7 @@ pub enum Fate {
 #[derive(Default)]
 struct Ring {
     is_running: bool,
+    started: Option<Instant>,
     wants_tasks: bool,
     bytes: VecDeque<u8>,
     written: u64,
@@ -50,17 +51,24 @@ pub struct Channels {
     rings: Mutex<Vec<Ring>>,
     changed: Condvar,
     capacity_bytes: usize,
+    /// Most bytes that one read gives.
+    piece_bytes: usize,
+    /// Time after the start of a channel in which reads give nothing.
+    silence: Duration,
     has_short_records: bool,
 }
 
 impl Channels {
-    /// Rings of the size `STANDIN_CHANNEL_BYTES`, none of them started.
+    /// Rings of the size `STANDIN_CHANNEL_BYTES`, none of them started, that are read as `STANDIN_CHANNEL_PIECE_BYTES` and
+    /// `STANDIN_CHANNEL_SILENCE_MS` say.
     pub fn from_environment(device_count: u32) -> Self {
         let chip = std::env::var("STANDIN_SOC").unwrap_or_default();
         Self {
             rings: Mutex::new((0..device_count).map(|_| Ring::default()).collect()),
             changed: Condvar::new(),
             capacity_bytes: size_from_environment("STANDIN_CHANNEL_BYTES", DEFAULT_RING_BYTES) as usize,
+            piece_bytes: size_from_environment("STANDIN_CHANNEL_PIECE_BYTES", u64::MAX) as usize,
+            silence: Duration::from_millis(number_from_environment("STANDIN_CHANNEL_SILENCE_MS", 0)),
             has_short_records: chip.contains("950") || chip.contains("960"),
         }
     }
@@ -165,7 +173,7 @@ fn start(device: u32, channel: u32, parameters: &StartParameters) -> Result<(), 
     }
     // SAFETY: checked above; as long as it says by the contract of the C function.
     let wants_tasks = unsafe { parameters.user_data.read() } == 1;
-    *ring = Ring { is_running: true, wants_tasks, ..Ring::default() };
+    *ring = Ring { is_running: true, started: Some(Instant::now()), wants_tasks, ..Ring::default() };
     Ok(())
 }
 
@@ -178,7 +186,8 @@ unsafe extern "C" fn prof_drv_start(device: u32, channel: u32, parameters: *cons
     }
 }
 
-/// Bytes copied, whole records only; 0 when there is nothing, and a negative number when the channel is not running.
+/// Bytes copied, whole records only unless pieces were asked for; 0 when there is nothing, and a negative number when the
+/// channel is not running.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn prof_channel_read(device: u32, channel: u32, buffer: *mut c_char, size: u32) -> i32 {
     let channels = &state().channels;
@@ -190,7 +199,12 @@ unsafe extern "C" fn prof_channel_read(device: u32, channel: u32, buffer: *mut c
     if buffer.is_null() {
         return FAILED;
     }
-    let count = (size as usize).min(ring.bytes.len()) / record_bytes * record_bytes;
+    let is_silent = ring.started.is_some_and(|started| started.elapsed() < channels.silence);
+    let count = match (size as usize).min(ring.bytes.len()) {
+        _ if is_silent => 0,
+        most if channels.piece_bytes < usize::MAX => most.min(channels.piece_bytes),
+        most => most / record_bytes * record_bytes,
+    };
     for (place, byte) in ring.bytes.drain(..count).enumerate() {
         // SAFETY: `count` is at most `size`, which is writable by the contract of the C function.
         unsafe { buffer.add(place).write(byte as c_char) };

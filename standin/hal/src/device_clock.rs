@@ -16,14 +16,16 @@ const STEP_EPOCH_TICKS: u64 = 1_000_000_000_000;
 pub struct DeviceClock {
     kilohertz: u64,
     drift_ppm: u64,
+    offset_ticks: u64,
 }
 
 impl DeviceClock {
-    /// As `STANDIN_CLOCK_KHZ` and `STANDIN_CLOCK_DRIFT_PPM` say.
+    /// As `STANDIN_CLOCK_KHZ`, `STANDIN_CLOCK_DRIFT_PPM` and `STANDIN_CLOCK_OFFSET_TICKS` say.
     pub fn from_environment() -> Self {
         Self {
             kilohertz: number_from_environment("STANDIN_CLOCK_KHZ", DEFAULT_KILOHERTZ).clamp(1, 10_000_000),
             drift_ppm: number_from_environment("STANDIN_CLOCK_DRIFT_PPM", DEFAULT_DRIFT_PPM).min(100_000),
+            offset_ticks: number_from_environment("STANDIN_CLOCK_OFFSET_TICKS", 0),
         }
     }
 
@@ -38,7 +40,7 @@ impl DeviceClock {
             if device.is_multiple_of(2) { 1_000_000 + self.drift_ppm } else { 1_000_000 - self.drift_ppm };
         let ticks_per_1e12_ns = u128::from(self.nominal_kilohertz(device)) * u128::from(million_parts);
         let ticks = u128::from(monotonic_ns) * ticks_per_1e12_ns / 1_000_000_000_000;
-        ticks as u64 + STEP_EPOCH_TICKS * (u64::from(device) + 1)
+        (ticks as u64 + STEP_EPOCH_TICKS * (u64::from(device) + 1)).wrapping_add(self.offset_ticks)
     }
 }
 
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn counters_differ_in_epoch_frequency_and_drift() {
-        let clock = DeviceClock { kilohertz: 50_000, drift_ppm: 20 };
+        let clock = DeviceClock { kilohertz: 50_000, drift_ppm: 20, offset_ticks: 0 };
         let second = |device| clock.ticks_at(device, 1_000_000_000) - clock.ticks_at(device, 0);
         assert_eq!((second(0), second(1)), (50_001_000, 50_498_990));
         assert_eq!(clock.ticks_at(3, 0), 4_000_000_000_000);

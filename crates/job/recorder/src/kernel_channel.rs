@@ -26,7 +26,7 @@ pub const MOST_DEVICES: usize = 64;
 const TASK_CHANNEL: u32 = 50;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Reads after which a channel that is filled as quickly as it is read has to wait for its next turn.
-const MOST_READS: usize = 1 << 10;
+const MOST_READS: usize = 1 << 16;
 /// Longest wait in the driver; the thread then looks around.
 const WAIT_SECONDS: i32 = 1;
 /// Pause before a channel that has something is read, so that it is read in large pieces. The ring of a card has room for

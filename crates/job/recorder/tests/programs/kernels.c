@@ -166,6 +166,12 @@ int main(int count, char **arguments)
         for (int number = 0; number < launches; number++) launch(number, NULL);
         aclrtSynchronizeDevice();
         exit(3);
+    } else if (strcmp(what, "patient") == 0) {
+        aclrtSetDevice(0);
+        for (int number = 0; number < launches; number++) launch(number, NULL);
+        aclrtSynchronizeDevice();
+        wait_microseconds(10500000);
+        aclrtSynchronizeDevice();
     } else if (strcmp(what, "finalize") == 0) {
         aclrtSetDevice(0);
         for (int number = 0; number < launches; number++) launch(number, NULL);

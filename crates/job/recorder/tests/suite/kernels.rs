@@ -338,6 +338,36 @@ fn a_ring_that_overflows_costs_only_what_it_dropped() {
     assert_eq!(assert_complete(&lab, |stream| stream), 80_000);
 }
 
+/// Nobody comes to read for ten seconds: what the ring of the card could hold is there, and all launches are.
+#[test]
+fn a_reader_that_comes_late_finds_what_the_ring_could_hold() {
+    let lab = Lab::new();
+    let mut command = recorded(&lab, &program(&lab), &["patient", "1", "3000"]);
+    let output = run(command.envs([("STANDIN_CHANNEL_SILENCE_MS", "10000"), ("STANDIN_CHANNEL_BYTES", "64K")]));
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let entries = logged(&lab);
+    let dropped = entries.iter().filter(|entry| entry.record.result == 1).count();
+    assert!(dropped > 4_000, "{dropped}");
+    assert_eq!(assert_complete(&lab, |stream| stream), 3_000);
+    let story = told(&lab.trace()).pop_first().expect("a stream").1;
+    assert!(story.moments.len() >= 1_024, "{}", story.moments.len());
+}
+
+/// Reads may end within a record, and give less than there is; counters of cards begin anywhere.
+#[test]
+fn records_that_come_in_pieces_are_put_together() {
+    let lab = Lab::new();
+    let program = program(&lab);
+    for (piece_bytes, offset_ticks) in [("100", "0"), ("7", "9000000000000000000"), ("4000", "18446740000000000000")] {
+        let mut command = recorded(&lab, &program, &["work", "2", "1500"]);
+        command.envs([("STANDIN_CHANNEL_PIECE_BYTES", piece_bytes), ("STANDIN_CLOCK_OFFSET_TICKS", offset_ticks)]);
+        let output = run(&mut command);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(assert_complete(&lab, |stream| stream), 3_000, "{piece_bytes}");
+        lab.clear();
+    }
+}
+
 /// Drivers of the 8.0 time have no function that waits for records: they are looked for now and then.
 #[test]
 fn a_driver_that_cannot_wait_is_asked_now_and_then() {
