@@ -13,7 +13,6 @@ use msmemscope_config::{Invocation, Recording, SettingsChange, apply_python_conf
 use msmemscope_event::{Place, RecordingState};
 use msmemscope_report::layout::near_path;
 use msmemscope_report::shell::quoted_path;
-use msmemscope_report::summary;
 use msmemscope_report::units::{bytes, counted};
 use msmemscope_results::flight;
 use msmemscope_results::recordings::{RecordingDirectory, recording_of_process};
@@ -22,7 +21,8 @@ use msmemscope_trace::requests::{Answer, Command, Condition, Requests};
 
 use crate::analyzing::print_json;
 use crate::exit_status::ExitStatus;
-use crate::finishing::finish_all;
+use crate::finishing::{farewell, finish_and_print};
+use crate::signals::end_tidily;
 use crate::terminal::Terminal;
 use crate::top::asked_recordings;
 use crate::{Outcome, print_text};
@@ -110,12 +110,14 @@ pub fn control_jobs(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     }
     if verb.gives_results() {
         let recordings = flight::that_stay(jobs.into_iter().map(|job| job.recording).collect(), "ctl")?;
-        let reports = finish_all(&recordings, &SettingsChange::default(), terminal);
+        end_tidily(farewell("finish", recordings.iter().map(|recording| &*recording.path), terminal));
+        let as_json = invocation.has_flag("json");
+        if !as_json {
+            print_text("\n")?;
+        }
+        let reports = finish_and_print(&recordings, &SettingsChange::default(), as_json, terminal)?;
         if reports.len() < recordings.len() {
             return Ok(ExitStatus::Failure);
-        }
-        if !invocation.has_flag("json") {
-            print_text(&format!("\n{}", summary::render(&reports, terminal.program_name())))?;
         }
     }
     Ok(if is_met { ExitStatus::Success } else { ExitStatus::Broken })

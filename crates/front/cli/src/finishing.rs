@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use msmemscope_config::{Invocation, SettingsChange};
 use msmemscope_report::shell::quoted_path;
 use msmemscope_report::summary::{self, ProcessReport};
-use msmemscope_results::finishing::finish_recording;
+use msmemscope_results::finishing::{ANALYSING, Answered, Progress, WRITING};
 use msmemscope_results::recordings::{RecordingDirectory, recordings_in, recordings_named, unreadable_in};
 use msmemscope_trace::reader::TraceIdentity;
 use serde_json::{Value, json};
@@ -14,32 +14,53 @@ use serde_json::{Value, json};
 use crate::analyzing::print_json;
 use crate::exit_status::ExitStatus;
 use crate::progress::{Bars, SharedBar};
+use crate::signals::end_tidily;
 use crate::terminal::Terminal;
 use crate::{Outcome, print, print_text};
 
 /// Recordings finished at a time, at the most: each of them takes some memory.
 const MOST_AT_A_TIME: usize = 16;
 
-/// Finishes recordings, side by side; errors go to the terminal.
+/// Finishes recordings, side by side; errors go to the terminal. What was found is known and told long before all files
+/// are written.
 pub fn finish_all(
     recordings: &[RecordingDirectory],
     change: &SettingsChange,
     terminal: &Terminal,
+    tell_found: &mut dyn FnMut(&[ProcessReport]),
 ) -> Vec<ProcessReport> {
-    let results = match recordings {
-        [recording] => vec![finish_recording(recording, change, &mut Bars::default())],
-        _ => {
-            let sizes =
-                recordings.iter().map(|recording| recording.trace_path().metadata().map_or(0, |file| file.len()));
-            let sizes: Vec<u64> = sizes.collect();
-            let bar = SharedBar::new("writing results", sizes.iter().sum());
-            let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_A_TIME);
-            side_by_side(recordings.len(), workers, |index| {
-                finish_recording(&recordings[index], change, &mut bar.part(sizes[index]))
-            })
+    let told = |result: Result<_, String>| result.map_err(|message| terminal.error(message)).ok();
+    let all: Vec<&RecordingDirectory> = recordings.iter().collect();
+    let answered = for_each(&all, ANALYSING, |index, progress| {
+        let mut answered = Answered::of(&recordings[index], change, progress)?;
+        if recordings.len() > MOST_AT_A_TIME {
+            answered.close();
         }
-    };
-    results.into_iter().filter_map(|result| result.map_err(|message| terminal.error(message)).ok()).collect()
+        Ok(answered)
+    });
+    let answered: Vec<Answered<'_>> = answered.into_iter().filter_map(told).collect();
+    let found: Vec<ProcessReport> = answered.iter().map(|answered| answered.report().clone()).collect();
+    tell_found(&found);
+    let left: Vec<&RecordingDirectory> = answered.iter().map(Answered::recording).collect();
+    let reports = for_each(&left, WRITING, |index, progress| answered[index].write_files(progress));
+    let told = |result: Result<_, String>| result.map_err(|message| terminal.error(message)).ok();
+    reports.into_iter().filter_map(told).collect()
+}
+
+/// Does something with each recording, under one progress bar.
+fn for_each<Value: Send>(
+    recordings: &[&RecordingDirectory],
+    activity: &'static str,
+    work: impl Fn(usize, &mut dyn Progress) -> Value + Sync,
+) -> Vec<Value> {
+    if recordings.len() <= 1 {
+        return (0..recordings.len()).map(|index| work(index, &mut Bars::default())).collect();
+    }
+    let size = |recording: &&RecordingDirectory| recording.trace_path().metadata().map_or(0, |file| file.len());
+    let sizes: Vec<u64> = recordings.iter().map(size).collect();
+    let bar = SharedBar::new(activity, sizes.iter().sum());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_AT_A_TIME);
+    side_by_side(recordings.len(), workers, |index| work(index, &mut bar.part(sizes[index])))
 }
 
 /// Does so many pieces of work, several at a time, and returns what came of them in their order.
@@ -83,11 +104,11 @@ pub fn finish_directories(invocation: &Invocation, terminal: &Terminal) -> Outco
     if recordings.is_empty() && all_readable && !as_json {
         return print(b"Nothing to recover: every recording has its results.\n");
     }
-    let reports = finish_all(&recordings, &invocation.change, terminal);
-    match as_json {
-        true => print_json(&json!({ "recordings": recordings.iter().map(described).collect::<Vec<_>>() }))?,
-        false => print_text(&summary::render(&reports, terminal.program_name()))?,
-    };
+    end_tidily(farewell(invocation.command.name, invocation.operands.iter().map(Path::new), terminal));
+    let reports = finish_and_print(&recordings, &invocation.change, as_json, terminal)?;
+    if as_json {
+        print_json(&json!({ "recordings": recordings.iter().map(described).collect::<Vec<_>>() }))?;
+    }
     for recording in recordings.iter().filter(|_| !only_unfinished) {
         let is_child = |other: &TraceIdentity| other.parent_process_id == recording.identity.process_id;
         if let Some(output) = recording.path.parent() {
@@ -95,6 +116,34 @@ pub fn finish_directories(invocation: &Invocation, terminal: &Terminal) -> Outco
         }
     }
     Ok(if all_readable && reports.len() == recordings.len() { ExitStatus::Success } else { ExitStatus::Failure })
+}
+
+/// Finishes recordings and prints what was found and what was written, unless it is printed for programs.
+pub fn finish_and_print(
+    recordings: &[RecordingDirectory],
+    change: &SettingsChange,
+    as_json: bool,
+    terminal: &Terminal,
+) -> Result<Vec<ProcessReport>, String> {
+    let program = terminal.program_name();
+    let (mut printed, mut gap) = (Ok(ExitStatus::Success), "");
+    let reports = finish_all(recordings, change, terminal, &mut |reports| {
+        let found = summary::render_found(reports, program);
+        if !as_json && !found.is_empty() {
+            (printed, gap) = (print_text(&found), "\n");
+        }
+    });
+    printed?;
+    if !as_json && !reports.is_empty() {
+        print_text(&format!("{gap}{}", summary::render_rest(&reports, program)))?;
+    }
+    Ok(reports)
+}
+
+/// What to tell if a signal ends us meanwhile, and that results come from this command then.
+pub fn farewell<'a>(command: &str, places: impl Iterator<Item = &'a Path>, terminal: &Terminal) -> String {
+    let (program, places) = (terminal.program_name(), places.map(quoted_path).collect::<Vec<_>>().join(" "));
+    format!("\n[{program}] stopped; the recording is kept, for its results: {program} {command} {places}\n")
 }
 
 /// A recording after finishing, for programs.

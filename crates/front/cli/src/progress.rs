@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use msmemscope_config::Variant;
-use msmemscope_results::finishing::{ANALYSING, Progress};
+use msmemscope_results::finishing::Progress;
 
 /// Less work is done before a bar could be read.
 const WORTH_A_BAR: u64 = 200_000;
@@ -85,7 +85,7 @@ impl SharedBar {
 
     /// The part of the work that a trace of this size is.
     pub fn part(&self, size_bytes: u64) -> BarPart<'_> {
-        BarPart { bar: self, steps: size_bytes / BYTES_PER_STEP, told: 0, analysed_steps: 0, is_analysing: false }
+        BarPart { bar: self, steps: size_bytes / BYTES_PER_STEP, told: 0 }
     }
 
     fn advance(&self, steps: u64) {
@@ -101,9 +101,6 @@ pub struct BarPart<'a> {
     bar: &'a SharedBar,
     steps: u64,
     told: u64,
-    /// What analysing takes of the steps: half of them, where it comes before writing.
-    analysed_steps: u64,
-    is_analysing: bool,
 }
 
 impl BarPart<'_> {
@@ -117,20 +114,12 @@ impl BarPart<'_> {
 }
 
 impl Progress for BarPart<'_> {
-    fn start(&mut self, activity: &'static str) {
-        self.is_analysing = activity == ANALYSING;
-        if self.is_analysing {
-            self.analysed_steps = self.steps / 2;
-        }
-    }
+    /// The bar says what all parts do.
+    fn start(&mut self, _activity: &'static str) {}
 
     fn show(&mut self, done: u64, total: u64) {
-        let (before, all) = match self.is_analysing {
-            true => (0, self.analysed_steps),
-            false => (self.analysed_steps, self.steps - self.analysed_steps),
-        };
         let share = done.min(total) as f64 / total.max(1) as f64;
-        self.tell(before + (share * all as f64) as u64);
+        self.tell((share * self.steps as f64) as u64);
     }
 }
 
@@ -147,12 +136,9 @@ mod tests {
     #[test]
     fn parts_add_up_to_the_whole() {
         let bar = SharedBar::new("testing", 40_000_000);
-        for starts in [&[ANALYSING, "writing results"][..], &["writing results"]] {
+        for parts in [10, 3] {
             let mut part = bar.part(20_000_000);
-            for activity in starts {
-                part.start(activity);
-                (0..=10).for_each(|done| part.show(done, 10));
-            }
+            (0..=parts).for_each(|done| part.show(done, parts));
         }
         assert_eq!(bar.bar.into_inner().expect("nobody panicked").1, 4_000_000);
     }

@@ -1,6 +1,6 @@
 //! `msmemscope [options] <program>`: one recorded job from start to report.
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use msmemscope_trace::TraceError;
 use crate::availability::needs_python_half;
 use crate::card_memory::CardWatch;
 use crate::exit_status::ExitStatus;
-use crate::finishing::{finish_all, tell_unfinished};
+use crate::finishing::{farewell, finish_all, tell_unfinished};
 use crate::guard::Guard;
 use crate::libraries::{self, RECORDER};
 use crate::preload::PreloadPath;
@@ -66,7 +66,7 @@ pub fn run_job(mut settings: Settings, program: &[OsString], terminal: &Terminal
     let guard = Guard::start(&recording, signals.original(), terminal);
     let end = wait_for_job(&job, &signals, |signal| guard.takes(signal));
     guard.end();
-    signals.open(farewell(&recording.settings, terminal));
+    signals.open(farewell("recover", [&*recording.settings.output].into_iter(), terminal));
     let all_ended = finish_run(&recording, &cards, &unreadable_before, terminal);
     if all_ended {
         drop(preload)
@@ -91,13 +91,6 @@ fn warn_about_trust(recorder: &Path, terminal: &Terminal) {
             terminal.warning(format!("the {kind} {} {reason}", quoted_path(path)));
         }
     }
-}
-
-/// What to tell if a signal ends us while results are being written.
-fn farewell(settings: &Settings, terminal: &Terminal) -> CString {
-    let (program, output) = (terminal.program_name(), quoted_path(&settings.output));
-    let text = format!("\n[{program}] stopped; the recording is kept, for its results: {program} recover {output}\n");
-    CString::new(text).unwrap_or_default()
 }
 
 /// Writes the results of every process of the run that has ended and names those still running.
@@ -155,9 +148,11 @@ fn finish_run(
 /// Writes the results of processes that have ended, and the report.
 fn write_results(ended: &[RecordingDirectory], output: &Path, terminal: &Terminal) {
     let program = terminal.program_name();
-    let reports = finish_all(ended, &SettingsChange::default(), terminal);
+    let reports = finish_all(ended, &SettingsChange::default(), terminal, &mut |reports| {
+        terminal.report(&summary::render_found(reports, program), &summary::render_findings(reports));
+    });
     if !reports.is_empty() {
-        terminal.report(&summary::render(&reports, program), &summary::render_findings(&reports));
+        terminal.report(&summary::render_rest(&reports, program), "");
     }
     if reports.len() < ended.len() {
         terminal.warning(format!(

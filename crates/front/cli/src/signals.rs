@@ -1,14 +1,15 @@
-//! Signals while a job runs: the terminal reaches the job by itself, `kill` is passed on.
+//! Signals while a job runs: the terminal reaches the job by itself, `kill` is passed on. Signals that end us while
+//! results are written leave nothing half behind.
 //!
 //! We stay in the job's process group, so a Ctrl-C of the terminal goes to both; passing it on would
 //! deliver it twice. A signal that somebody sent to us by `kill` was meant for the job. All signals
 //! concerned are blocked and taken synchronously, which also works for PID 1 of a container.
 
-use std::ffi::CString;
-use std::io;
+use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
+
+use msmemscope_output::unfinished;
 
 use crate::at_start::ignores_pipes;
 
@@ -141,26 +142,23 @@ impl SignalGate {
     }
 
     /// Opens the gate after the job has ended: signals that came with its end are forgotten, and from now on a signal
-    /// that people use to end a program ends us after `farewell` was written. Others that were meant for the job come
-    /// too late and wait in vain.
-    pub fn open(self, farewell: CString) {
+    /// that people use to end a program ends us as [`end_tidily`] says. Others that were meant for the job come too late
+    /// and wait in vain.
+    pub fn open(self, farewell: String) {
         while self.take(Duration::ZERO).is_some() {}
-        FAREWELL.store(farewell.into_raw(), Ordering::Release);
-        let handler: extern "C" fn(i32) = say_farewell;
         ignore_size_limit();
-        let unblocked = set_of(ENDING.into_iter().chain(OF_TERMINAL).chain(OF_FAULTS).chain([libc::SIGCHLD]));
-        // SAFETY: the handler only makes async-signal-safe calls; the sets are initialised.
+        let opened = OF_TERMINAL.into_iter().chain(OF_FAULTS).chain([libc::SIGCHLD]);
+        let unblocked = set_of(opened.filter(|signal| !ENDING.contains(signal)));
+        let is_ours = |signal: &i32| !is_in(&self.original.mask, *signal) && !is_ignored(*signal);
+        let (ours, others): (Vec<i32>, Vec<i32>) = ENDING.into_iter().partition(is_ours);
+        // SAFETY: the sets are initialised.
         unsafe {
-            for signal in ENDING {
-                let before = libc::signal(signal, handler as libc::sighandler_t);
-                if before == libc::SIG_IGN {
-                    libc::signal(signal, libc::SIG_IGN);
-                }
-            }
             libc::sigprocmask(libc::SIG_UNBLOCK, &unblocked, std::ptr::null_mut());
+            libc::sigprocmask(libc::SIG_UNBLOCK, &set_of(others.into_iter()), std::ptr::null_mut());
             // What whoever started us had blocked stays blocked.
             libc::sigprocmask(libc::SIG_BLOCK, &self.original.mask, std::ptr::null_mut());
         }
+        wait_for_end(set_of(ours.into_iter()), farewell);
     }
 
     /// What is known of the next signal.
@@ -244,18 +242,51 @@ fn set_of(signals: impl Iterator<Item = i32>) -> libc::sigset_t {
     }
 }
 
-/// What to write when a signal ends us; null or a C string that is never freed.
-static FAREWELL: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
+/// From now on a signal that people use to end a program ends this one after files that are being written were removed
+/// and `farewell` was told. To be called before other threads are started.
+pub fn end_tidily(farewell: String) {
+    let mut blocked = MaybeUninit::uninit();
+    // SAFETY: the mask is filled in before it is read.
+    let blocked = unsafe {
+        libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr());
+        blocked.assume_init()
+    };
+    let ours = ENDING.into_iter().filter(|signal| !is_in(&blocked, *signal) && !is_ignored(*signal));
+    wait_for_end(set_of(ours), farewell);
+}
 
-extern "C" fn say_farewell(signal: i32) {
-    let text = FAREWELL.load(Ordering::Acquire);
-    // SAFETY: async-signal-safe calls; the text is a C string that is never freed.
-    unsafe {
-        if !text.is_null() {
-            libc::write(libc::STDERR_FILENO, text.cast(), libc::strlen(text));
-        }
+/// Blocks signals in this thread and those that it starts, and waits for one of them in a thread of its own, which may do
+/// what handlers must not.
+fn wait_for_end(signals: libc::sigset_t, farewell: String) {
+    // SAFETY: the set is initialised.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut()) };
+    let wait = move || {
+        let mut signal = 0;
+        // SAFETY: both pointers are valid.
+        while unsafe { libc::sigwait(&signals, &mut signal) } != 0 {}
+        let _nothing_unfinished = unfinished::remove_all();
+        // Standard error may be closed; there is nobody left to tell.
+        let _ = io::stderr().write_all(farewell.as_bytes());
+        die_by(signal)
+    };
+    if std::thread::Builder::new().name("end".to_owned()).spawn(wait).is_err() {
+        // SAFETY: as above. Without a thread they end us the way they always do.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &signals, std::ptr::null_mut()) };
     }
-    die_by(signal)
+}
+
+fn is_in(set: &libc::sigset_t, signal: i32) -> bool {
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigismember(set, signal) == 1 }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is changed; the action is filled in or stays zero, which is a valid one.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// Ends this process the way the job ended, without a core file of our own. Async-signal-safe.

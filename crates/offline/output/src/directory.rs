@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::files::DIRECTORY_MODE;
+use crate::unfinished;
 
 const DIRECTORY_FLAGS: libc::c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
 
@@ -299,25 +300,31 @@ fn rename_without_replacing(from_holder: RawFd, from: &CStr, to_holder: RawFd, t
 #[derive(Debug)]
 pub struct PrivateDirectory {
     path: PathBuf,
+    _entry: unfinished::Entry,
 }
 
 impl PrivateDirectory {
     /// Makes one where temporary files go.
     pub fn new() -> io::Result<Self> {
-        let mut template = std::env::temp_dir().join("msmemscope-XXXXXX").into_os_string().into_vec();
-        template.push(0);
-        // SAFETY: the template ends with a NUL byte and is ours to be changed.
-        if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
-            return Err(io::Error::last_os_error());
-        }
-        template.pop();
-        Ok(Self { path: PathBuf::from(OsString::from_vec(template)) })
+        let (entry, path) = unfinished::Entry::of_tree(make_temporary)?;
+        Ok(Self { path, _entry: entry })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn make_temporary() -> io::Result<PathBuf> {
+    let mut template = std::env::temp_dir().join("msmemscope-XXXXXX").into_os_string().into_vec();
+    template.push(0);
+    // SAFETY: the template ends with a NUL byte and is ours to be changed.
+    if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    template.pop();
+    Ok(PathBuf::from(OsString::from_vec(template)))
 }
 
 impl Drop for PrivateDirectory {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::directory::{Directory, FileFacts};
+use crate::unfinished;
 
 /// Mode of every file that holds recorded data.
 pub const FILE_MODE: u32 = 0o600;
@@ -42,14 +43,15 @@ pub struct PendingFile {
     directory: Arc<Directory>,
     name: PathBuf,
     committed: bool,
+    _entry: unfinished::Entry,
 }
 
 impl PendingFile {
     /// Creates it in the directory where temporary files of this recording live.
     pub fn create(directory: &Arc<Directory>, name: &str) -> io::Result<(Self, File)> {
         let name = PathBuf::from(format!("{PENDING_PREFIX}{name}"));
-        let file = directory.create_new(&name, FILE_MODE)?;
-        Ok((Self { directory: Arc::clone(directory), name, committed: false }, file))
+        let (entry, file) = unfinished::Entry::of_file(directory, &name, || directory.create_new(&name, FILE_MODE))?;
+        Ok((Self { directory: Arc::clone(directory), name, committed: false, _entry: entry }, file))
     }
 
     /// Where it is for now.

@@ -12,6 +12,7 @@ pub mod log;
 pub mod row;
 pub mod stacks;
 mod symbol_stacks;
+pub mod unfinished;
 
 mod device;
 mod manifest;

@@ -62,14 +62,40 @@ impl ProcessReport {
     }
 }
 
-/// The report on all processes of a run.
-pub fn render(reports: &[ProcessReport], program: &str) -> String {
+/// What was found in all processes of a run, which is known before the files of the rest are written. Of many processes
+/// it is only what is something to worry about.
+pub fn render_found(reports: &[ProcessReport], program: &str) -> String {
+    let reports = &told_once(reports)[..];
+    let parts: Vec<String> = match reports {
+        [report] => vec![report.findings.clone()],
+        _ if reports.len() <= FEW_PROCESSES => {
+            reports.iter().filter(|report| !report.findings.is_empty()).map(titled_findings).collect()
+        }
+        _ => {
+            let alarms: Vec<&ProcessReport> = reports.iter().filter(|report| report.has_alarm).collect();
+            let (shown, others) = alarms.split_at(alarms.len().min(FEW_PROCESSES));
+            let others = (!others.is_empty()).then(|| {
+                let processes = counted(others.len() as u64, "more process");
+                format!("... and findings in {processes}: {program} analyze {}\n", quoted_path(parent(reports)))
+            });
+            shown.iter().copied().map(titled_findings).chain(others).collect()
+        }
+    };
+    parts.join("\n")
+}
+
+fn titled_findings(report: &ProcessReport) -> String {
+    format!("{}:\n{}", report.title(), report.findings)
+}
+
+/// The report on all processes of a run, without what was found.
+pub fn render_rest(reports: &[ProcessReport], program: &str) -> String {
     let reports = told_once(reports);
     if reports.len() <= FEW_PROCESSES {
-        let blocks: Vec<String> = reports.iter().map(|report| render_process(report, program)).collect();
+        let blocks: Vec<String> = reports.iter().map(|report| render_record(report, program)).collect();
         return blocks.join("\n");
     }
-    render_many(&reports, program)
+    render_many(&reports)
 }
 
 /// The reports by rank, with what several ranks have found in the first of them only.
@@ -98,7 +124,7 @@ pub fn render_findings(reports: &[ProcessReport]) -> String {
     let found = || reports.iter().filter(|report| report.answers_questions);
     let of_process = |report: &ProcessReport| match reports.len() {
         1 => report.findings.clone(),
-        _ => format!("{}:\n{}", report.title(), report.findings),
+        _ => titled_findings(report),
     };
     let mut blocks: Vec<String> = found().take(FEW_PROCESSES).map(of_process).collect();
     let others = found().skip(FEW_PROCESSES);
@@ -108,11 +134,14 @@ pub fn render_findings(reports: &[ProcessReport]) -> String {
 
 /// The report on one process: what was found, a heading, the table of pools, losses and files, and how to go on.
 pub fn render_process(report: &ProcessReport, program: &str) -> String {
+    let record = render_record(report, program);
+    if report.findings.is_empty() { record } else { format!("{}\n{record}", report.findings) }
+}
+
+/// The same without what was found.
+fn render_record(report: &ProcessReport, program: &str) -> String {
     let summary = &report.summary;
     let mut text = String::new();
-    if !report.findings.is_empty() {
-        let _ = writeln!(text, "{}", report.findings);
-    }
     let steps = match summary.steps {
         0 => String::new(),
         1 => ", 1 step".to_owned(),
@@ -148,7 +177,7 @@ pub fn render_process(report: &ProcessReport, program: &str) -> String {
 }
 
 /// One line per process, then totals.
-fn render_many(reports: &[ProcessReport], program: &str) -> String {
+fn render_many(reports: &[ProcessReport]) -> String {
     let events = reports.iter().map(|report| events(&report.summary)).sum();
     let mut text = format!("{} processes recorded ({} events)\n", count(reports.len() as u64), count(events));
     let _ = writeln!(text, "{}", process_table(&reports[..reports.len().min(MOST_LINES)]));
@@ -173,30 +202,22 @@ fn render_many(reports: &[ProcessReport], program: &str) -> String {
     if remarks.len() > MOST_LINES {
         let _ = writeln!(text, "... and {} more remarks ('info' shows all)", remarks.len() - MOST_LINES);
     }
-    let parent = reports[0].directory.parent().unwrap_or(Path::new("/"));
     let files: Vec<&WrittenFile> = reports.iter().flat_map(|report| &report.files).collect();
     let size_bytes = files.iter().map(|file| file.size_bytes).sum();
     let _ = writeln!(
         text,
         "Results in {}: {} directories with {} files ({})",
-        quoted_path(parent),
+        quoted_path(parent(reports)),
         count(reports.len() as u64),
         count(files.len() as u64),
         bytes(size_bytes)
     );
-    let alarms: Vec<&ProcessReport> = reports.iter().filter(|report| report.has_alarm).collect();
-    for report in alarms.iter().take(FEW_PROCESSES) {
-        let _ = write!(text, "\n{}:\n{}", report.title(), report.findings);
-    }
-    if alarms.len() > FEW_PROCESSES {
-        let _ = writeln!(
-            text,
-            "\n... and findings in {}: {program} analyze {}",
-            counted((alarms.len() - FEW_PROCESSES) as u64, "more process"),
-            quoted_path(parent)
-        );
-    }
     text
+}
+
+/// Where the directories of all processes are.
+fn parent(reports: &[ProcessReport]) -> &Path {
+    reports.first().and_then(|report| report.directory.parent()).unwrap_or(Path::new("/"))
 }
 
 /// Everything that happened, shown or not.

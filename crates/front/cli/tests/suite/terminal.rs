@@ -42,17 +42,41 @@ fn the_color_option_wins_over_terminal_and_environment() {
     assert!(stderr(&wrong).contains("auto, always or never"), "{}", stderr(&wrong));
 }
 
+/// What is left of results that were interrupted: nothing half, and what was found.
+fn assert_interrupted_tidily(bench: &Bench) {
+    let recorded = bench.recording();
+    assert!(!recorded.is_finished());
+    let names = std::fs::read_dir(&recorded.0).expect("a recording").map(|entry| entry.expect("a file").file_name());
+    let names: Vec<String> = names.map(|name| name.to_string_lossy().into_owned()).collect();
+    assert!(!names.iter().any(|name| name.starts_with(".pending")), "{names:?}");
+    assert!(names.iter().any(|name| name == "summary.json"), "{names:?}");
+    let report = std::fs::read_to_string(recorded.0.join("report.txt")).expect("a report");
+    assert!(report.contains("Peak: "), "{report}");
+    assert!(report.contains("the files with the events are not written yet: msmemscope finish "), "{report}");
+}
+
 #[test]
 fn large_recordings_show_their_progress_on_a_terminal_and_can_be_interrupted() {
     let bench = Bench::new();
     let mut command = bench.msmemscope(["--data-format=csv,db", "--output"]);
     command.arg(bench.output()).arg("--").arg(job()).args(["init", "device:0", "loop:300000", "fini"]);
     let mut session = Session::start(command);
+    session.expect("Peak");
     session.expect("writing results");
     session.expect("%");
     session.press("\x03");
     session.expect("stopped; the recording is kept, for its results: msmemscope recover ");
     assert_eq!(session.finish().0.signal(), Some(libc::SIGINT));
+    assert_interrupted_tidily(&bench);
+    let mut finish = bench.msmemscope(["finish", "--data-format=csv,db"]);
+    finish.arg(bench.output());
+    let mut session = Session::start(finish);
+    session.expect("Peak");
+    session.expect("writing results");
+    session.press("\x03");
+    session.expect("stopped; the recording is kept, for its results: msmemscope finish ");
+    assert_eq!(session.finish().0.signal(), Some(libc::SIGINT));
+    assert_interrupted_tidily(&bench);
     let recover = run(bench.msmemscope([OsStr::new("recover"), bench.output().as_os_str()]));
     assert_success(&recover);
     assert!(!stderr(&recover).contains("writing results"), "nobody is watching");
