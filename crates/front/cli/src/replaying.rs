@@ -128,7 +128,9 @@ fn wanted_batches(invocation: &Invocation) -> Result<Option<Vec<u64>>, String> {
 
 /// The requests of all cards of a recording.
 fn collected(recording: &Recording) -> Result<Vec<Requests>, String> {
-    let stated = RecordingNames::new(recording).allocator_settings().unwrap_or_default();
+    let stated = RecordingNames::new(recording).allocator_settings();
+    let settings_are_assumed = stated.is_none() && matches!(recording, Recording::Process(_));
+    let stated = stated.unwrap_or_default();
     let value = stated.lines().find_map(|line| VARIABLES.iter().find_map(|name| line.strip_prefix(name)));
     let settings = AllocatorSettings::parse(value.unwrap_or_default())
         .map_err(|problem| format!("the settings of the recorded job cannot be replayed: {problem}"))?;
@@ -137,7 +139,8 @@ fn collected(recording: &Recording) -> Result<Vec<Requests>, String> {
     msmemscope_timeline::run(recording, &timeline_settings(recording), &mut collector, &mut |done, total| {
         bar.show(done, total);
     });
-    Ok(collector.finish())
+    let requests = collector.finish().into_iter();
+    Ok(requests.map(|requests| requests.with_settings_assumed(settings_are_assumed)).collect())
 }
 
 fn timeline_settings(recording: &Recording) -> TimelineSettings {

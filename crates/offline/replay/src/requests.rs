@@ -101,6 +101,8 @@ pub struct Requests {
     pub device: Device,
     /// The settings under which it was recorded.
     pub settings: AllocatorSettings,
+    /// Whether nobody recorded them, so that those of the allocator as delivered are assumed.
+    pub settings_are_assumed: bool,
     /// What was recorded.
     pub recorded: Recorded,
     /// Steps, in order.
@@ -146,6 +148,13 @@ impl Requests {
     /// Nanoseconds from the first request to the last.
     pub fn duration_ns(&self) -> u64 {
         self.last_ns.saturating_sub(self.first_ns)
+    }
+
+    /// Notes whether nobody recorded the settings.
+    #[must_use]
+    pub fn with_settings_assumed(mut self, are_assumed: bool) -> Self {
+        self.settings_are_assumed = are_assumed;
+        self
     }
 
     /// Ends with a request that failed, which no block tells about: with it, the job would have gone on.
@@ -250,7 +259,10 @@ impl EventSink for Collector {
                 let refusal = Refusal { asked_bytes: *size_bytes, timestamp_ns: event.timestamp_ns };
                 self.card(event.device).refusal = Some(refusal);
             }
-            EventKind::StartTrace { card: Some((_, total_bytes)) } | EventKind::CardSample { total_bytes, .. } => {
+            // Rows of dumps tell what is in use of a card whose size they do not know.
+            EventKind::StartTrace { card: Some((_, total_bytes)) } | EventKind::CardSample { total_bytes, .. }
+                if *total_bytes > 0 =>
+            {
                 self.card_bytes = Some(*total_bytes);
             }
             EventKind::Snapshot { numbers, .. } if numbers.total_bytes > 0 => {
@@ -271,6 +283,7 @@ impl Card {
             requests: Requests {
                 device,
                 settings: settings.clone(),
+                settings_are_assumed: false,
                 recorded: Recorded::default(),
                 steps: Vec::new(),
                 streams: 0,

@@ -72,6 +72,8 @@ pub struct Study {
     pub steps: u64,
     /// The settings it was recorded with.
     pub recorded_settings: String,
+    /// Whether nobody recorded them, so that those of the allocator as delivered are assumed.
+    pub settings_are_assumed: bool,
     /// What was recorded.
     pub recorded: Recorded,
     /// Whether the recorded job ran out of memory itself.
@@ -158,6 +160,7 @@ pub fn study(process_id: u32, requests: Requests, wanted: &Wanted, progress: &mu
         streams: requests.streams,
         steps,
         recorded_settings: recorded_settings.to_string(),
+        settings_are_assumed: requests.settings_are_assumed,
         recorded,
         ran_out,
         agreement,
@@ -175,18 +178,20 @@ fn agreement(requests: &Requests) -> Agreement {
         card_bytes: requests.recorded.card_bytes,
         ..Conditions::default()
     };
-    let mut agreement = Agreement::default();
+    let mut agreement = Agreement { events: requests.recorded_curve().len() as u64, ..Agreement::default() };
     let started = Instant::now();
     let mut recorded = requests.recorded_curve().iter();
     let outcome = replay_watched(requests, &conditions, |_, reserved_bytes| {
         let Some(&recorded_bytes) = recorded.next() else { return };
         let difference = recorded_bytes.abs_diff(reserved_bytes);
-        agreement.events += 1;
         agreement.differing += u64::from(difference > 0);
         agreement.largest_difference_bytes = agreement.largest_difference_bytes.max(difference);
     });
     agreement.replay_seconds = started.elapsed().as_secs_f64();
+    // Where the model ran out and the job did not, it holds nothing of what was recorded from there on.
     agreement.differing += recorded.len() as u64;
+    let largest_missed = recorded.max().copied().unwrap_or(0);
+    agreement.largest_difference_bytes = agreement.largest_difference_bytes.max(largest_missed);
     let counted = requests.recorded.driver_allocations + requests.recorded.driver_frees;
     agreement.driver_calls = [counted, outcome.driver_calls()];
     agreement

@@ -157,9 +157,17 @@ pub(crate) fn push_way(text: &mut String, title: &str, site: &SiteText) -> bool 
 
 /// Adds a text broken into lines that fit. A word that is longer than a line is cut.
 pub fn push_wrapped(text: &mut String, line: &str, indent: &str) {
+    push_words(text, line.split(' ').map(|word| fit_middle(word, width() - indent.len())), indent);
+}
+
+/// The same of a text that has something to copy: no word is cut, one that is longer than a line has a line of its own.
+pub(crate) fn push_whole_words(text: &mut String, line: &str, indent: &str) {
+    push_words(text, line.split(' ').map(str::to_owned), indent);
+}
+
+fn push_words(text: &mut String, words: impl Iterator<Item = String>, indent: &str) {
     let mut length = 0;
-    for word in line.split(' ') {
-        let word = fit_middle(word, width() - indent.len());
+    for word in words {
         let needed = columns(&word);
         if length == 0 || length + 1 + needed > width() {
             if length > 0 {

@@ -4,11 +4,13 @@ use msmemscope_replay::forecast::{BatchFit, BatchPoint, Growth};
 use msmemscope_replay::study::{Agreement, Study};
 use msmemscope_replay::{Outcome, Trial};
 
-use crate::layout::push_wrapped;
+use crate::layout::push_whole_words;
 use crate::table::{Align, Table};
 use crate::tree::percent;
 use crate::units::{bytes, count, counted};
 
+/// Columns for settings beside the numbers of a replay.
+const SETTINGS_WIDTH: usize = 40;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 /// The model is trusted if it is never off by more than one of so many parts of the recorded peak.
 const TRUSTED_SHARE: u64 = 100;
@@ -37,11 +39,11 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
          computed, not measured.",
         study.process_id, study.device
     );
-    push_wrapped(&mut text, &title, "");
-    push_wrapped(&mut text, &agreement(&study.agreement, study), "");
+    push_whole_words(&mut text, &title, "");
+    push_whole_words(&mut text, &agreement(&study.agreement, study), "");
     let is_trusted = is_trusted(study);
     if !is_trusted {
-        push_wrapped(&mut text, NOT_TRUSTED, "");
+        push_whole_words(&mut text, NOT_TRUSTED, "");
     }
     text.push('\n');
     text.push_str(&trials(study, is_trusted));
@@ -49,13 +51,14 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
     if is_trusted {
         push_verdicts(&mut text, study, failure_line);
     }
-    forecast(study).iter().for_each(|sentence| push_wrapped(&mut text, sentence, "  "));
+    forecast(study).iter().for_each(|sentence| push_whole_words(&mut text, sentence, "  "));
     text
 }
 
 /// Whether the model does what the allocator did, or something that is hardly different.
 fn is_trusted(study: &Study) -> bool {
-    study.agreement.largest_difference_bytes <= study.recorded.peak_reserved_bytes / TRUSTED_SHARE
+    study.agreement.events > 0
+        && study.agreement.largest_difference_bytes <= study.recorded.peak_reserved_bytes / TRUSTED_SHARE
 }
 
 /// Where it runs out, what helps most, and the smallest cards.
@@ -72,19 +75,22 @@ fn push_verdicts(text: &mut String, study: &Study, failure_line: &dyn Fn(&Trial)
                 bytes(failure.reserved_bytes),
                 bytes(failure.used_bytes)
             );
-            push_wrapped(text, &sentence, "  ");
+            push_whole_words(text, &sentence, "  ");
         }
     }
-    best(study).iter().for_each(|sentence| push_wrapped(text, sentence, "  "));
+    best(study).iter().for_each(|sentence| push_whole_words(text, sentence, "  "));
     for smallest in &study.smallest_cards {
         let sentence = format!("Smallest card with {}: {}.", named(&smallest.settings), bytes(smallest.card_bytes));
-        push_wrapped(text, &sentence, "  ");
+        push_whole_words(text, &sentence, "  ");
     }
 }
 
 fn agreement(agreement: &Agreement, study: &Study) -> String {
-    let settings = named(&study.recorded_settings);
-    let checked = format!("The model was checked against this recording, made with {settings}: ");
+    let settings = match study.settings_are_assumed {
+        true => "whose settings were not recorded; default settings are assumed".to_owned(),
+        false => format!("made with {}", named(&study.recorded_settings)),
+    };
+    let checked = format!("The model was checked against this recording, {settings}: ");
     if agreement.is_exact() {
         let events = counted(agreement.events, "event");
         return format!("{checked}it reserved the same after each of {events}, with as many driver calls.");
@@ -121,7 +127,7 @@ fn trials(study: &Study, is_trusted: bool) -> String {
         ("unused", Align::Right),
         ("calls", Align::Right),
         ("", Align::Left),
-        ("settings", Align::Left),
+        ("settings", Align::Whole),
     ]);
     let recorded = &study.recorded;
     table.row([
@@ -135,16 +141,44 @@ fn trials(study: &Study, is_trusted: bool) -> String {
     for trial in &study.trials {
         let outcome = &trial.outcome;
         let unused = outcome.peak_reserved_bytes - outcome.used_at_peak_bytes.min(outcome.peak_reserved_bytes);
+        let shown = format!("{}{}", trial.settings, if trial.is_recorded { " (recorded)" } else { "" });
+        let mut lines = broken_at_commas(&shown).into_iter();
         table.row([
             range(trial),
             bytes(outcome.peak_used_bytes),
             percent(unused, outcome.peak_reserved_bytes),
             count(outcome.driver_calls()),
             if is_trusted { verdict(outcome, study.card_bytes).to_owned() } else { String::new() },
-            format!("{}{}", trial.settings, if trial.is_recorded { " (recorded)" } else { "" }),
+            lines.next().unwrap_or_default(),
         ]);
+        for line in lines {
+            table.row([const { String::new() }; 5].into_iter().chain([line]));
+        }
     }
     table.render()
+}
+
+/// Settings as lines that fit beside the numbers; no option is cut.
+fn broken_at_commas(settings: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for option in settings.split_inclusive(',') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || line.len() + option.len() <= SETTINGS_WIDTH => line.push_str(option),
+            _ => lines.push(option.to_owned()),
+        }
+    }
+    lines
+}
+
+/// What to write where for these settings: torch_npu refuses the limit of a process in the variable.
+pub(crate) fn how_to_set(settings: &str) -> String {
+    let fraction = |option: &str| option.strip_prefix("per_process_memory_fraction:").map(str::to_owned);
+    let options: Vec<&str> = settings.split(',').filter(|option| fraction(option).is_none()).collect();
+    let variable = format!("PYTORCH_NPU_ALLOC_CONF={}", options.join(","));
+    match settings.split(',').find_map(fraction) {
+        Some(fraction) => format!("{variable} and a call of torch.npu.set_per_process_memory_fraction({fraction})"),
+        None => variable,
+    }
 }
 
 /// The peak, and what it would be at least if sizes are not known exactly.
@@ -164,7 +198,7 @@ fn verdict(outcome: &Outcome, card_bytes: Option<u64>) -> &'static str {
 
 fn best(study: &Study) -> Option<String> {
     let (best, recorded) = (study.best()?, study.as_recorded()?);
-    let spelled = format!("PYTORCH_NPU_ALLOC_CONF={}", best.spelling());
+    let spelled = how_to_set(best.spelling());
     if best.outcome.fits() != recorded.outcome.fits() {
         let card = study.card_bytes.map_or(String::new(), |card_bytes| format!(" of {}", bytes(card_bytes)));
         let peak = bytes(best.outcome.peak_reserved_bytes);
@@ -236,7 +270,7 @@ pub fn batch(points: &[BatchPoint], fit: &BatchFit, card_bytes: u64) -> String {
         bytes(fit.fixed_bytes.max(0.0).round() as u64),
         bytes(fit.bytes_per_sample.round() as u64),
     );
-    push_wrapped(&mut text, &sentence, "  ");
+    push_whole_words(&mut text, &sentence, "  ");
     text
 }
 
@@ -259,6 +293,7 @@ mod tests {
             streams: 1,
             steps: 0,
             recorded_settings: "gc:1".to_owned(),
+            settings_are_assumed: false,
             recorded: Recorded { peak_reserved_bytes: 100 << 20, ..Recorded::default() },
             ran_out: false,
             agreement: Agreement { events: 9, differing: 3, largest_difference_bytes, ..Agreement::default() },
@@ -268,6 +303,24 @@ mod tests {
             growth: None,
         };
         replay(&study, &|_| None)
+    }
+
+    #[test]
+    fn settings_can_be_copied_and_start() {
+        let long = "garbage_collection_threshold:0.6,per_process_memory_fraction:0.9";
+        assert_eq!(
+            how_to_set(long),
+            "PYTORCH_NPU_ALLOC_CONF=garbage_collection_threshold:0.6 and a call of \
+             torch.npu.set_per_process_memory_fraction(0.9)"
+        );
+        assert_eq!(how_to_set("expandable_segments:True"), "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True");
+        let settings = format!("{long},roundup_power2_divisions:[1:2,2:4,4:8,8:16,16:2,32:4]");
+        let lines = broken_at_commas(&settings);
+        assert_eq!(lines.concat(), settings);
+        assert!(lines.iter().all(|line| line.len() <= SETTINGS_WIDTH), "{lines:?}");
+        let mut text = String::new();
+        push_whole_words(&mut text, &format!("Smallest card with {settings}: 1 GiB."), "  ");
+        assert_eq!(text, format!("  Smallest card with\n  {settings}:\n  1 GiB.\n"));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum Align {
     Minor,
     /// Numbers.
     Right,
+    /// Texts that somebody will copy: never cut.
+    Whole,
 }
 
 /// A table under construction.
@@ -63,7 +65,7 @@ impl Table {
         let needed = self.natural_widths().into_iter().zip(&self.columns).map(|(width, (_, align))| match align {
             Align::Left => width.min(READABLE_WIDTH),
             Align::Minor => width.min(LEAST_WIDTH),
-            Align::Right => width,
+            Align::Right | Align::Whole => width,
         });
         (needed.sum::<usize>() + gaps > width()).then_some(last_minor)
     }
@@ -123,7 +125,7 @@ impl Table {
             let cell = fit(cell, width);
             let padding = " ".repeat(width.saturating_sub(columns(&cell)));
             match self.columns[index].1 {
-                Align::Left | Align::Minor => text.push_str(&format!("{cell}{padding}")),
+                Align::Left | Align::Minor | Align::Whole => text.push_str(&format!("{cell}{padding}")),
                 Align::Right => text.push_str(&format!("{padding}{cell}")),
             }
         }

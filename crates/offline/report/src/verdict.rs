@@ -7,6 +7,7 @@ use msmemscope_analysis::verdict::{AllocatorSettings, Unusable, Verdict};
 
 use crate::findings::owner_words;
 use crate::layout::near;
+use crate::replay::how_to_set;
 use crate::units::{bytes, seconds};
 
 /// How memory in pieces is told to be the reason.
@@ -292,8 +293,9 @@ fn computed(remedy: &Remedy) -> String {
     let card = bytes(remedy.card_bytes);
     match &remedy.settings {
         Some(settings) => format!(
-            "Computed, not measured: with PYTORCH_NPU_ALLOC_CONF={settings} this request would have fitted: peak \
+            "Computed, not measured: with {} this request would have fitted: peak \
              reserved {} of {card}.",
+            how_to_set(settings),
             bytes(remedy.peak_reserved_bytes)
         ),
         None => format!(

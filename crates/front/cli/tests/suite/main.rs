@@ -15,6 +15,7 @@ mod kernels;
 mod kills;
 mod options;
 mod pseudo_terminal;
+mod replaying;
 mod reporting;
 mod results;
 mod security;

@@ -67,6 +67,11 @@ impl Job {
         self.events.push(EventKind::AllocationFailed { interface, size_bytes, flag: 0, error: 6 });
     }
 
+    /// Somebody looks at the card.
+    pub fn card_sample(&mut self, total_bytes: u64) {
+        self.events.push(EventKind::CardSample { used_bytes: MIB, process_bytes: MIB, total_bytes });
+    }
+
     /// What it asked for, if its allocator had these settings.
     pub fn requests(&self, settings: &str) -> Vec<Requests> {
         let mut collector = Collector::new(AllocatorSettings::parse(settings).expect("settings"));

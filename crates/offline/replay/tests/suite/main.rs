@@ -122,3 +122,26 @@ fn blocks_are_used_again_on_their_stream_alone() {
     assert!(study.agreement.is_exact(), "{:?}", study.agreement);
     assert_eq!((study.streams, study.smallest_cards[0].card_bytes), (2, 80 * MIB));
 }
+
+#[test]
+fn a_card_of_no_size_is_no_card() {
+    let mut job = Job::new(None);
+    job.card_sample(0);
+    job.segment(0, 40 * MIB);
+    job.allocate(0, 40 * MIB, 40 * MIB);
+    let [requests] = job.requests("").try_into().expect("one card");
+    assert_eq!(requests.recorded.card_bytes, None);
+    let study = study(7, requests, &Wanted::default(), &mut |_, _| {});
+    assert!(study.agreement.is_exact() && study.agreement.events == 1, "{:?}", study.agreement);
+}
+
+#[test]
+fn a_model_that_ran_out_where_the_job_did_not_differs_by_all_that_followed() {
+    let mut job = Job::new(Some(30 * MIB));
+    job.segment(0, 40 * MIB);
+    job.allocate(0, 40 * MIB, 40 * MIB);
+    job.free(0, 40 * MIB);
+    let [requests] = job.requests("").try_into().expect("one card");
+    let agreement = study(7, requests, &Wanted::default(), &mut |_, _| {}).agreement;
+    assert_eq!((agreement.events, agreement.differing, agreement.largest_difference_bytes), (2, 2, 40 * MIB));
+}
