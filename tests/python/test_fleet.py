@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from msmemscope import fleet
+from msmemscope.fleet import _contents
 from running import PROGRAM
 
 CODE = """
@@ -58,3 +59,22 @@ def test_questions_find_what_the_files_say(ranks, tmp_path):
         assert peaks[number] == max(used)
     with pytest.raises(fleet.AnalysisError, match="needs the parameter time_ns"):
         fleet.query("use_at", dataset)
+
+
+def manifest(process_id, rank, times, **more):
+    start_ns, end_ns = times
+    fields = {"job": "world-2", "rank": rank, "world_size": 2, "process_id": process_id, "files": []}
+    return {"format": _contents.FORMAT, "version": 1, "start_ns": start_ns, "end_ns": end_ns, **fields, **more}
+
+
+def test_processes_of_a_rank_that_run_side_by_side_all_count():
+    contents = _contents.Contents()
+    runs = [
+        manifest(1, 0, (10, 20)),
+        manifest(2, 0, (20, 90)),
+        manifest(3, 0, (30, 40)),
+        manifest(4, 0, (60, 70)),
+        manifest(5, 1, (20, 90)),
+    ]
+    assert [one["process_id"] for one in contents._latest(runs)] == [2, 3, 4, 5]
+    assert contents.problems == ["rank 0 of job world-2 left out: it ran again as process 2"]

@@ -67,17 +67,23 @@ class Contents:
         return contents
 
     def _latest(self, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Of every rank the process that started last; questions know processes without a rank by their number."""
-        latest: dict[tuple[Any, ...], dict[str, Any]] = {}
+        """Of every rank the processes of its last run: it ran again if they began when all before them had ended.
+
+        Those that run side by side help each other. Questions know processes without a rank by their number.
+        """
+        runs: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for manifest in sorted(manifests, key=lambda manifest: manifest["start_ns"]):
             rank = manifest["rank"]
             key = (manifest["job"], rank, manifest["process_id"] if rank < 0 else None)
-            earlier = latest.pop(key, None)
-            if earlier is not None:
-                self.problems.append(f"{_name(earlier)} left out: it ran again as process {manifest['process_id']}")
-            latest[key] = manifest
-        self._look_for_missing(list(latest.values()))
-        return list(latest.values())
+            earlier = runs.setdefault(key, [])
+            if earlier and manifest["start_ns"] >= max(_end_ns(one) for one in earlier):
+                again = f"it ran again as process {manifest['process_id']}"
+                self.problems.extend(f"{_name(one)} left out: {again}" for one in earlier)
+                earlier.clear()
+            earlier.append(manifest)
+        latest = [manifest for run in runs.values() for manifest in run]
+        self._look_for_missing(latest)
+        return latest
 
     def _look_for_missing(self, manifests: list[dict[str, Any]]) -> None:
         for job in sorted({manifest["job"] for manifest in manifests}):
@@ -90,6 +96,12 @@ class Contents:
                 if missing:
                     noun = "rank" if len(missing) == 1 else "ranks"
                     self.problems.append(f"job {job}: {noun} {_list(missing)} of {size} missing")
+
+
+def _end_ns(manifest: dict[str, Any]) -> int:
+    """When a process ended; manifests that do not say so yet are of processes that ran one after the other."""
+    end_ns = manifest.get("end_ns")
+    return end_ns if isinstance(end_ns, int) else manifest["start_ns"]
 
 
 def _list(numbers: list[int]) -> str:

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use msmemscope_config::Invocation;
 use msmemscope_export::{Format, MemoryKind, export, parquet};
-use msmemscope_import::{InputFile, Recording, find_files, open_files};
+use msmemscope_import::{ImportReport, InputFile, Recording, find_all, open_files};
 use msmemscope_report::shell::quoted_path;
 use msmemscope_report::units::{bytes, count, counted};
 use msmemscope_timeline::FactSource;
@@ -88,7 +88,8 @@ fn export_dataset(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     }
     let paths = named_or_latest(&invocation.operands, terminal)?;
     let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-    let files = find_files(&paths).map_err(|error| error.to_string())?;
+    let (files, copies_left_out) = find_all(&paths).map_err(|error| error.to_string())?;
+    ImportReport::of_copies(copies_left_out).notice().iter().for_each(|notice| terminal.warning(notice));
     let (traces, dumps): (Vec<InputFile>, Vec<InputFile>) =
         files.into_iter().partition(|file| file.path.file_name().is_some_and(|name| name == TRACE_FILE_NAME));
     // Dump files of one process belong together; recordings do not.
@@ -109,10 +110,14 @@ fn export_dataset(invocation: &Invocation, terminal: &Terminal) -> Outcome {
             let one = parquet::write(recording, dataset, &mut |done, total| bar.show(done, total))
                 .map_err(|error| format!("cannot write {}: {error}", quoted_path(dataset)))?;
             written = written.with(one);
-            recordings += 1;
+            recordings += 1 - one.outdated;
         }
     }
     drop(bar);
+    if written.outdated > 0 {
+        let outdated = counted(written.outdated, "recording");
+        terminal.warning(format!("{outdated} left out: the dataset has more of the same process"));
+    }
     let (recordings_text, files) = (counted(recordings, "recording"), counted(written.files, "file"));
     print_text(&format!(
         "Wrote {recordings_text} into {}: {} events, {} blocks, {files}, {}\n\

@@ -22,6 +22,9 @@ use crate::process::{ImportedProcess, ImportedStream, ProcessBuilder};
 use crate::report::{ImportReport, SkipReason};
 use crate::torch_snapshot;
 
+/// Where a flight recorder leaves copies of the recordings beside it.
+const COPIES: &str = "flight";
+
 /// How deep a directory is searched for dump files (`<run>/<process>/device_0/dump/<file>`).
 const SEARCH_DEPTH: usize = 4;
 
@@ -186,7 +189,10 @@ pub fn open(path: &Path) -> Result<Imported, ImportError> {
 
 /// Opens several paths as one input; dump files of the same process are put together.
 pub fn open_several(paths: &[&Path]) -> Result<Imported, ImportError> {
-    open_files(&find_files(paths)?)
+    let (files, copies_left_out) = find_all(paths)?;
+    let mut imported = open_files(&files)?;
+    imported.report.merge(&ImportReport::of_copies(copies_left_out));
+    Ok(imported)
 }
 
 /// Opens files as one input. Those that were found in a directory and cannot be read are left out and told of, as long
@@ -219,9 +225,15 @@ pub struct InputFile {
 }
 
 /// The recordings and dump files that paths stand for: files are themselves, directories what is found in them.
-/// Only what is a pickle by its name is opened, to see whether it is one.
+/// Only what is a pickle by its name is opened, to see whether it is one. Copies that a flight recorder left are no
+/// recordings where those themselves are found.
 pub fn find_files(paths: &[&Path]) -> Result<Vec<InputFile>, ImportError> {
-    let mut files = Vec::new();
+    find_all(paths).map(|(files, _)| files)
+}
+
+/// The same, and how many copies are left out.
+pub fn find_all(paths: &[&Path]) -> Result<(Vec<InputFile>, u64), ImportError> {
+    let (mut files, mut copies_left_out) = (Vec::new(), 0);
     for &path in paths {
         let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
         if !fs::metadata(path).map_err(unreadable)?.is_dir() {
@@ -233,10 +245,11 @@ pub fn find_files(paths: &[&Path]) -> Result<Vec<InputFile>, ImportError> {
         if found.traces.is_empty() && found.dumps.is_empty() {
             return Err(ImportError::EmptyDirectory { path: path.to_owned() });
         }
+        copies_left_out += found.copies_left_out;
         let found = found.traces.into_iter().chain(found.dumps);
         files.extend(found.map(|path| InputFile { path, is_named: false }));
     }
-    Ok(files)
+    Ok((files, copies_left_out))
 }
 
 #[derive(Default)]
@@ -462,6 +475,13 @@ fn foreign_format(head: &[u8]) -> Option<String> {
 struct FoundFiles {
     traces: Vec<PathBuf>,
     dumps: Vec<PathBuf>,
+    copies_left_out: u64,
+}
+
+impl FoundFiles {
+    fn count(&self) -> usize {
+        self.traces.len() + self.dumps.len()
+    }
 }
 
 /// Whether a file looks like a snapshot of PyTorch.
@@ -481,6 +501,9 @@ fn search(directory: &Path, depth: usize, found: &mut FoundFiles) -> std::io::Re
     let mut entries: Vec<PathBuf> =
         fs::read_dir(directory)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     entries.sort();
+    let before = found.count();
+    // What a flight recorder copied comes last: where the recordings themselves are, it repeats them.
+    let copies = entries.iter().position(|path| path.ends_with(COPIES)).map(|position| entries.remove(position));
     for path in entries {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         if path.is_dir() {
@@ -498,5 +521,14 @@ fn search(directory: &Path, depth: usize, found: &mut FoundFiles) -> std::io::Re
             found.dumps.push(path);
         }
     }
+    let Some(copies) = copies.filter(|copies| depth > 0 && copies.is_dir() && !copies.is_symlink()) else {
+        return Ok(());
+    };
+    if found.count() == before {
+        return search(&copies, depth - 1, found);
+    }
+    let mut repeated = FoundFiles::default();
+    search(&copies, depth - 1, &mut repeated)?;
+    found.copies_left_out += repeated.count() as u64;
     Ok(())
 }

@@ -59,6 +59,8 @@ pub struct ImportReport {
     /// Rows that only repeat what other rows say (block lists of out-of-memory reports, rows copied
     /// into the file of every device, closing rows of blocks alive at the end).
     pub rows_derived: u64,
+    /// Copies of flight recorders that were left out because the recordings themselves are there.
+    copies_left_out: u64,
     skipped: [u64; SkipReason::ALL.len()],
     first_problem: Option<(SkipReason, u64)>,
     empty_files: Vec<PathBuf>,
@@ -67,6 +69,11 @@ pub struct ImportReport {
 }
 
 impl ImportReport {
+    /// This many copies of flight recorders were left out.
+    pub fn of_copies(copies_left_out: u64) -> Self {
+        Self { copies_left_out, ..Self::default() }
+    }
+
     pub(crate) fn skip(&mut self, reason: SkipReason, row_number: u64) {
         self.skipped[reason as usize] += 1;
         self.first_problem.get_or_insert((reason, row_number));
@@ -85,6 +92,7 @@ impl ImportReport {
     pub(crate) fn merge(&mut self, other: &ImportReport) {
         self.rows_used += other.rows_used;
         self.rows_derived += other.rows_derived;
+        self.copies_left_out += other.copies_left_out;
         for (mine, theirs) in self.skipped.iter_mut().zip(other.skipped) {
             *mine += theirs;
         }
@@ -116,9 +124,14 @@ impl ImportReport {
         self.left_out.len()
     }
 
-    /// One line for people, or nothing if every file could be read and had rows and every row was used.
+    /// One line for people, or nothing if every file that was found was read, had rows, and had all of them used.
     pub fn notice(&self) -> Option<String> {
-        let parts = [self.notice_of_files_left_out(), self.notice_of_empty_files(), self.notice_of_skipped_rows()];
+        let parts = [
+            self.notice_of_files_left_out(),
+            self.notice_of_copies(),
+            self.notice_of_empty_files(),
+            self.notice_of_skipped_rows(),
+        ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
@@ -129,6 +142,15 @@ impl ImportReport {
             1 => format!("1 file is left out: {first}"),
             files => format!("{files} files are left out; the first: {first}"),
         })
+    }
+
+    fn notice_of_copies(&self) -> Option<String> {
+        let why = "left out, because the recordings themselves are there; name one to look at it";
+        match self.copies_left_out {
+            0 => None,
+            1 => Some(format!("1 copy of a flight recorder {why}")),
+            copies => Some(format!("{copies} copies of flight recorders {why}")),
+        }
     }
 
     fn notice_of_empty_files(&self) -> Option<String> {

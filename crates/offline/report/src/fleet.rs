@@ -64,12 +64,14 @@ fn job_text(job: &JobReport) -> String {
         push_wrapped(&mut text, &sentence, "");
     }
     text.push_str(&format!("\n{}", matrix(job)));
+    let (growing, kept): (Vec<&FleetSite>, Vec<&FleetSite>) = job.leaks.iter().partition(|site| site.is_growing);
     for (title, sites) in [
-        ("Call sites that hold more with every step, over all ranks:", &job.leaks),
-        ("Call sites that held most at the peaks, over all ranks:", &job.call_sites_at_peak),
+        ("Call sites that hold more with every step, over all ranks:", growing),
+        ("Call sites whose blocks were never given back, over all ranks:", kept),
+        ("Call sites that held most at the peaks, over all ranks:", job.call_sites_at_peak.iter().collect()),
     ] {
         if !sites.is_empty() {
-            text.push_str(&format!("\n{title}\n{}", site_table(sites, job)));
+            text.push_str(&format!("\n{title}\n{}", site_table(&sites, job)));
         }
     }
     for (title, groups) in
@@ -83,12 +85,21 @@ fn job_text(job: &JobReport) -> String {
     text
 }
 
+/// Ranks, or processes without one.
+fn ranks(job: &JobReport) -> u64 {
+    job.processes - job.helpers
+}
+
 /// What a job was, in a few words.
 pub fn heading(job: &JobReport) -> String {
     let ranks = match job.world_size {
-        Some(size) if u64::from(size) == job.processes => counted(job.processes, "rank"),
-        Some(size) => format!("{} of {} ranks", count(job.processes), count(u64::from(size))),
-        None => counted(job.processes, "process"),
+        Some(size) if u64::from(size) == ranks(job) => counted(ranks(job), "rank"),
+        Some(size) => format!("{} of {} ranks", count(ranks(job)), count(u64::from(size))),
+        None => counted(ranks(job), "process"),
+    };
+    let ranks = match job.helpers {
+        0 => ranks,
+        helpers => format!("{ranks} with {}", counted(helpers, "helper process")),
     };
     let name = job.id.as_ref().map_or_else(|| "Job".to_owned(), |id| format!("Job {id}"));
     format!("{name}, {ranks} on {}, {}", counted(job.host_count, "host"), seconds(job.duration_ns))
@@ -133,7 +144,11 @@ pub fn sentences(job: &JobReport, all_of_them: &str) -> Vec<String> {
 }
 
 fn name(row: &RankRow) -> String {
-    row.rank.map_or_else(|| format!("process {}", row.process_id), |rank| format!("rank {rank}"))
+    match row.rank {
+        Some(rank) if row.is_helper => format!("process {}, helper of rank {rank}", row.process_id),
+        Some(rank) => format!("rank {rank}"),
+        None => format!("process {}", row.process_id),
+    }
 }
 
 fn some_of(names: &[String]) -> String {
@@ -229,17 +244,25 @@ fn ran_out(job: &JobReport) -> Vec<String> {
 }
 
 fn on_ranks(site: &FleetSite, job: &JobReport) -> String {
-    match site.processes == job.processes {
+    match site.processes == ranks(job) {
         true if site.ranks.is_empty() => "every process".to_owned(),
         true => "every rank".to_owned(),
-        false if site.ranks.is_empty() => format!("{} of {} processes", count(site.processes), count(job.processes)),
+        false if site.ranks.is_empty() => format!("{} of {} processes", count(site.processes), count(ranks(job))),
         false if site.ranks.len() == 1 => format!("rank {} only", site.ranks[0]),
-        false => format!("{} of {} ranks", count(site.processes), count(job.processes)),
+        false => format!("{} of {} ranks", count(site.processes), count(ranks(job))),
     }
 }
 
 fn leak(site: &FleetSite, job: &JobReport) -> String {
     let held = if site.held_by.is_empty() { String::new() } else { format!(" Held by {}.", site.held_by) };
+    if !site.is_growing {
+        return format!(
+            "Never given back on {}: {} of all ranks together, allocated at {}.{held}",
+            on_ranks(site, job),
+            bytes(site.bytes),
+            near(&site.line)
+        );
+    }
     format!(
         "Leak on {}: {} more with every step of all ranks together, {} by now, allocated at {}.{held}",
         on_ranks(site, job),
@@ -306,7 +329,11 @@ fn matrix(job: &JobReport) -> String {
             true => format!("-{}", bytes(-growth as u64)),
             false => bytes(growth as u64),
         });
-        let rank = row.rank.map_or_else(|| format!("process {}", row.process_id), |rank| rank.to_string());
+        let rank = match row.rank {
+            Some(rank) if row.is_helper => format!("helper of rank {rank}"),
+            Some(rank) => rank.to_string(),
+            None => format!("process {}", row.process_id),
+        };
         table.row([
             format!("{rank}{mark}{label}"),
             row.host.clone(),
@@ -351,7 +378,7 @@ fn shown_rows(job: &JobReport, outliers: &[usize]) -> Vec<(usize, &'static str)>
     shown
 }
 
-fn site_table(sites: &[FleetSite], job: &JobReport) -> String {
+fn site_table(sites: &[&FleetSite], job: &JobReport) -> String {
     let columns = [
         ("on", Align::Left),
         ("in all", Align::Right),
@@ -457,4 +484,30 @@ pub fn skipped(skipped: &[Skipped]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_given_back_without_steps_is_not_said_to_grow() {
+        let site = |is_growing: bool| FleetSite {
+            pool: "HAL".to_owned(),
+            line: "a.c:1 f".to_owned(),
+            processes: 1,
+            ranks: vec![3],
+            bytes: 20 << 20,
+            most_bytes: 20 << 20,
+            most_on: Some(3),
+            bytes_per_step: if is_growing { 1 << 20 } else { 0 },
+            is_growing,
+            held_by: String::new(),
+        };
+        let text =
+            |is_growing| job_text(&JobReport { processes: 4, leaks: vec![site(is_growing)], ..JobReport::default() });
+        let kept = text(false);
+        assert!(kept.contains("Never given back on rank 3 only: 20.0 MiB") && !kept.contains("every step"), "{kept}");
+        assert!(text(true).contains("Leak on rank 3 only: 1.0 MiB more with every step"), "{}", text(true));
+    }
 }

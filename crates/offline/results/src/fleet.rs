@@ -34,8 +34,11 @@ enum Found {
 /// Merges all summaries below some directories; files that are summaries may be named as well.
 pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<FleetReport, String> {
     let mut found = Vec::new();
+    // Where what is found below each path begins.
+    let mut starts = Vec::new();
     for path in paths {
         let before = found.len();
+        starts.push(before);
         if path.is_file() {
             found.push(Found::Summary(path.clone()));
             continue;
@@ -48,9 +51,9 @@ pub fn merge(paths: &[PathBuf], progress: &mut dyn Progress) -> Result<FleetRepo
     progress.start("merging");
     let mut fleet = Fleet::default();
     let (total, mut done) = (found.len() as u64, 0);
-    look_at_all(&found, |path, looked_at| {
+    look_at_all(&found, |index, path, looked_at| {
         match looked_at {
-            Ok(summary) => fleet.add(path, *summary),
+            Ok(summary) => fleet.add(starts.partition_point(|start| *start <= index), path, *summary),
             Err((reason, detail)) => fleet.skip(path, reason, detail),
         }
         done += 1;
@@ -64,18 +67,18 @@ pub type LookedAt = Result<Box<Summary>, (SkipReason, String)>;
 
 /// Hands over every summary below some directories, in no order, and every recording that has none. What is not there
 /// or no directory holds none.
-pub fn visit(paths: &[PathBuf], take: impl FnMut(PathBuf, LookedAt)) {
+pub fn visit(paths: &[PathBuf], mut take: impl FnMut(PathBuf, LookedAt)) {
     let mut found = Vec::new();
     for path in paths.iter().filter(|path| path.is_dir()) {
         if let Err(error) = search(path, DEEPEST, &mut found) {
             found.push(Found::Unreadable(path.clone(), error.to_string()));
         }
     }
-    look_at_all(&found, take);
+    look_at_all(&found, |_, path, looked_at| take(path, looked_at));
 }
 
 /// Reads with all processors; only as many summaries wait to be taken as there is always work for everybody.
-fn look_at_all(found: &[Found], mut take: impl FnMut(PathBuf, LookedAt)) {
+fn look_at_all(found: &[Found], mut take: impl FnMut(usize, PathBuf, LookedAt)) {
     let next = AtomicUsize::new(0);
     let workers = std::thread::available_parallelism().map_or(1, usize::from).min(found.len().max(1));
     let (send, receive) = sync_channel(WAITING);
@@ -83,14 +86,17 @@ fn look_at_all(found: &[Found], mut take: impl FnMut(PathBuf, LookedAt)) {
         for send in std::iter::repeat_n(send, workers) {
             let next = &next;
             scope.spawn(move || {
-                while let Some(one) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if send.send(look_at(one)).is_err() {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = found.get(index) else { return };
+                    let (path, looked_at) = look_at(one);
+                    if send.send((index, path, looked_at)).is_err() {
                         return;
                     }
                 }
             });
         }
-        receive.iter().for_each(|(path, looked_at)| take(path, looked_at));
+        receive.iter().for_each(|(index, path, looked_at)| take(index, path, looked_at));
     });
 }
 

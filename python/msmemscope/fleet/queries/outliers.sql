@@ -1,10 +1,23 @@
 -- Ranks whose peak is far from the median of their job: farther than five times the usual distance (the median of the
 -- distances, scaled to a standard deviation), and than one part in a hundred. Pipeline stages are not known here.
-WITH peaks AS (
+-- Of the processes of a rank the one with most memory stands for it.
+WITH peaks_of_processes AS (
     SELECT job, rank, device, process_id, event_type AS pool, max(used_bytes) AS peak_bytes
     FROM events
     WHERE event = 'MALLOC'
     GROUP BY job, rank, device, process_id, event_type
+),
+ranked AS (
+    SELECT *, row_number() OVER (
+        PARTITION BY job, rank, device, pool, CASE WHEN rank < 0 THEN process_id ELSE 0 END
+        ORDER BY peak_bytes DESC, process_id
+    ) AS place
+    FROM peaks_of_processes
+),
+peaks AS (
+    SELECT job, rank, device, process_id, pool, peak_bytes
+    FROM ranked
+    WHERE place = 1
 ),
 centers AS (
     SELECT job, pool, median(peak_bytes) AS median_bytes, count(*) AS ranks

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::groups::Division;
 use super::outliers::{Difference, Measure, Value, median, outliers};
-use super::summary::{PoolNumbers, RanOut, RecordingState, SiteNumbers, Summary};
+use super::summary::{AFTER_FINALIZE, PoolNumbers, RanOut, RecordingState, SiteNumbers, Summary};
 
 /// Pieces of the curves of hosts.
 const PIECES: usize = 96;
@@ -33,7 +33,7 @@ pub struct Member {
     pub(crate) job: Option<String>,
     pub(crate) world_size: Option<u32>,
     pub(crate) state: RecordingState,
-    end_ns: u64,
+    pub(crate) end_ns: u64,
     division: Division,
     command: String,
     steps: u64,
@@ -75,6 +75,11 @@ impl Member {
             at_peak: call_sites_at_peak,
             ran_out: out_of_memory,
         }
+    }
+
+    /// Most bytes in use on one of its devices.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        self.devices.iter().map(|device| device.numbers.peak_bytes).max().unwrap_or(0)
     }
 
     /// Where its summary is.
@@ -152,6 +157,8 @@ pub struct RankRow {
     pub stage: Option<u32>,
     /// Group that shares tensors.
     pub tensor_group: Option<u32>,
+    /// Whether it only ran beside another process of its rank, which stands for the rank in comparisons.
+    pub is_helper: bool,
     /// Whether the process used several devices.
     pub is_one_of_several: bool,
 }
@@ -216,8 +223,10 @@ pub struct FleetSite {
     pub most_bytes: u64,
     /// The rank that has most.
     pub most_on: Option<u32>,
-    /// Growth per step on all of them.
+    /// Growth per step on all of them; zero where there were no steps.
     pub bytes_per_step: u64,
+    /// Whether it holds more with every step, and is not only never given back.
+    pub is_growing: bool,
     /// Who holds the blocks, as one of them says.
     pub held_by: String,
 }
@@ -272,6 +281,8 @@ pub struct JobReport {
     pub world_size: Option<u32>,
     /// Processes with a summary.
     pub processes: u64,
+    /// Those of them that only run beside another process of their rank.
+    pub helpers: u64,
     /// Hosts.
     pub host_count: u64,
     /// Ranks without a summary.
@@ -301,13 +312,19 @@ pub struct JobReport {
 }
 
 impl JobReport {
-    /// Of its processes, in the order of their ranks.
+    /// Of its processes, in the order of their ranks. Of those of one rank the first stands for it.
     pub(crate) fn of(id: Option<String>, members: Vec<Arc<Member>>) -> Self {
         let first = members.first();
         let world_size = members.iter().find_map(|member| member.world_size);
         let start_ns = members.iter().map(|member| member.start_ns).filter(|ns| *ns > 0).min().unwrap_or(0);
         let end_ns = members.iter().map(|member| member.end_ns).max().unwrap_or(0);
-        let matrix: Vec<RankRow> = members.iter().flat_map(|member| rows(member, world_size)).collect();
+        let is_helper = |index: usize| {
+            let before = index.checked_sub(1).map(|before| &members[before]);
+            members[index].rank.is_some() && before.is_some_and(|before| before.rank == members[index].rank)
+        };
+        let of_ranks = |index: usize| rows(&members[index], world_size, is_helper(index));
+        let matrix: Vec<RankRow> = (0..members.len()).flat_map(of_ranks).collect();
+        let helpers = (0..members.len()).filter(|&index| is_helper(index)).count() as u64;
         let hosts = host_curves(&members, start_ns, end_ns);
         let mut most_bytes = vec![0u64; PIECES];
         for host in &hosts {
@@ -321,6 +338,7 @@ impl JobReport {
             command: first.map_or(String::new(), |member| member.command.clone()),
             world_size,
             processes: members.len() as u64,
+            helpers,
             host_count: hosts.len() as u64,
             missing_ranks: missing_ranks(&members, world_size),
             start_ns,
@@ -339,7 +357,7 @@ impl JobReport {
     }
 }
 
-fn rows(member: &Member, world_size: Option<u32>) -> Vec<RankRow> {
+fn rows(member: &Member, world_size: Option<u32>, is_helper: bool) -> Vec<RankRow> {
     let place = member.rank.zip(world_size);
     let row = |device: Option<&DeviceUse>| {
         let numbers = device.map(|device| &device.numbers);
@@ -367,6 +385,7 @@ fn rows(member: &Member, world_size: Option<u32>) -> Vec<RankRow> {
             lost_events: member.lost_events,
             stage: place.and_then(|(rank, world_size)| member.division.stage(rank, world_size)),
             tensor_group: place.and_then(|(rank, world_size)| member.division.tensor_group(rank, world_size)),
+            is_helper,
             is_one_of_several: member.devices.len() > 1,
         }
     };
@@ -393,11 +412,11 @@ fn missing_ranks(members: &[Arc<Member>], world_size: Option<u32>) -> Vec<u32> {
 fn find_outliers(matrix: &[RankRow], members: &[Arc<Member>]) -> Vec<Outlier> {
     // Ranks are compared with those of their stage; processes without device memory say nothing.
     let mut by_stage: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
-    for (index, row) in matrix.iter().enumerate() {
+    for (index, row) in matrix.iter().enumerate().filter(|(_, row)| !row.is_helper) {
         by_stage.entry(row.stage).or_default().push(index);
     }
     if by_stage.values().any(|rows| rows.len() < FEWEST_OF_STAGE) {
-        by_stage = BTreeMap::from([(None, (0..matrix.len()).collect())]);
+        by_stage = BTreeMap::from([(None, by_stage.into_values().flatten().collect())]);
     }
     let mut found: BTreeMap<usize, Vec<Difference>> = BTreeMap::new();
     for (rows, measure) in by_stage.values().flat_map(|rows| Measure::ALL.map(|measure| (rows, measure))) {
@@ -475,7 +494,8 @@ fn sites(members: &[Arc<Member>], list: impl Fn(&Member) -> &Vec<SiteNumbers>) -
         for site in list(member) {
             let (bytes, growth, held_by) = own.entry((&site.pool, &site.line)).or_default();
             *bytes = bytes.saturating_add(site.bytes);
-            *growth = growth.saturating_add(site.bytes_per_step);
+            let is_growing = member.steps > 0 && site.kind != AFTER_FINALIZE;
+            *growth = growth.saturating_add(if is_growing { site.bytes_per_step } else { 0 });
             *held_by = if held_by.is_empty() { &site.held_by } else { held_by };
         }
         for ((pool, line), (bytes, growth, held_by)) in own {
@@ -488,10 +508,15 @@ fn sites(members: &[Arc<Member>], list: impl Fn(&Member) -> &Vec<SiteNumbers>) -
                 most_bytes: 0,
                 most_on: None,
                 bytes_per_step: 0,
+                is_growing: false,
                 held_by: held_by.to_owned(),
             });
-            site.processes += 1;
-            site.ranks.extend(member.rank);
+            site.is_growing |= growth > 0;
+            // Processes of one rank follow each other.
+            if member.rank.is_none() || site.ranks.last() != member.rank.as_ref() {
+                site.processes += 1;
+                site.ranks.extend(member.rank);
+            }
             site.bytes = site.bytes.saturating_add(bytes);
             site.bytes_per_step = site.bytes_per_step.saturating_add(growth);
             if bytes > site.most_bytes {
@@ -511,7 +536,7 @@ fn largest(mut sites: Vec<FleetSite>) -> Vec<FleetSite> {
 /// Ranks by stage or group; nothing if there is only one.
 fn groups(matrix: &[RankRow], number: impl Fn(&RankRow) -> Option<u32>) -> Vec<GroupUse> {
     let mut by_number: BTreeMap<u32, Vec<&RankRow>> = BTreeMap::new();
-    for row in matrix {
+    for row in matrix.iter().filter(|row| !row.is_helper) {
         if let Some(number) = number(row) {
             by_number.entry(number).or_default().push(row);
         }
@@ -607,6 +632,21 @@ mod tests {
         assert_eq!((outlier.differences[0].equal, outlier.differences[0].among), (7, 8));
         let site = &job.call_sites_at_peak[0];
         assert_eq!((site.line.as_str(), site.processes, site.bytes, site.most_on), ("b.c:2 g", 8, 9200, Some(5)));
+    }
+
+    #[test]
+    fn without_steps_nothing_grows_with_them() {
+        let leak = |steps, kind: &str| {
+            let mut member = member(0, 1000);
+            let (kind, line) = (kind.to_owned(), "a.c:1 f".to_owned());
+            member.steps = steps;
+            member.leaks = vec![SiteNumbers { kind, line, bytes: 70, bytes_per_step: 70, ..SiteNumbers::default() }];
+            let job = JobReport::of(None, vec![Arc::new(member)]);
+            (job.leaks[0].is_growing, job.leaks[0].bytes_per_step)
+        };
+        assert_eq!(leak(0, "leak"), (false, 0));
+        assert_eq!(leak(5, AFTER_FINALIZE), (false, 0));
+        assert_eq!(leak(5, "leak"), (true, 70));
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub const FORMAT: &str = "msmemscope-summary";
 /// The version that this program writes and reads.
 pub const VERSION: u32 = 1;
 
+/// The kind of call sites whose blocks were still there when the job was done with its devices.
+pub(crate) const AFTER_FINALIZE: &str = "after_finalize";
+
 /// Call sites kept of each kind and pool.
 const MOST_SITES: usize = 20;
 /// Owners kept of each pool.
@@ -34,7 +37,7 @@ pub enum RecordingState {
     Finished,
     /// It was killed, crashed or left with `_exit`.
     CutOff,
-    /// It was still running when the summary was written.
+    /// It was still running when the summary was written, or when its recording was copied.
     Running,
 }
 
@@ -229,7 +232,8 @@ impl Summary {
             start_ns: summary.first_timestamp_ns,
             end_ns: summary.last_timestamp_ns,
         };
-        let state = match (is_running, completeness.closed) {
+        // What a flight recorder held at a moment was copied while the process ran.
+        let state = match (is_running || completeness.is_moment, completeness.closed) {
             (true, _) => RecordingState::Running,
             (false, true) => RecordingState::Finished,
             (false, false) => RecordingState::CutOff,
@@ -303,11 +307,8 @@ fn thinned(most_bytes: &[u64]) -> Vec<u64> {
 
 fn leaks(answers: &Answers) -> Vec<SiteNumbers> {
     let Some(report) = &answers.leaks else { return Vec::new() };
-    let kinds = [
-        ("leak", &report.leaks),
-        ("after_finalize", &report.after_finalize),
-        ("possible_leak", &report.possible_leaks),
-    ];
+    let kinds =
+        [("leak", &report.leaks), (AFTER_FINALIZE, &report.after_finalize), ("possible_leak", &report.possible_leaks)];
     let site = |kind: &str, group: &LeakGroup| SiteNumbers {
         kind: kind.to_owned(),
         device: group.device.to_string(),

@@ -40,6 +40,7 @@ pub(super) struct Partition {
     pub(super) process_id: u32,
     pub(super) host: String,
     pub(super) start_ns: u64,
+    pub(super) end_ns: u64,
 }
 
 impl Partition {
@@ -162,9 +163,15 @@ fn write_all(dataset: &Path, partition: &Partition, receive: &Receiver<Batch>) -
     Ok(written)
 }
 
+/// When the recording ended that a dataset has under a name, if a manifest says so.
+pub(super) fn end_ns_of(dataset: &Path, part: &str) -> Option<u64> {
+    let text = fs::read(dataset.join(MANIFESTS).join(format!("{part}.json"))).ok()?;
+    serde_json::from_slice::<Value>(&text).ok()?["end_ns"].as_u64()
+}
+
 /// Says what belongs to the recording. Until it is there, or if it does not fit, the recording does not count.
 fn write_manifest(dataset: &Path, partition: &Partition, files: &[Value]) -> io::Result<()> {
-    let Partition { job, rank, part, world_size, process_id, host, start_ns } = partition;
+    let Partition { job, rank, part, world_size, process_id, host, start_ns, end_ns } = partition;
     let manifest = json!({
         "format": "msmemscope-dataset-part",
         "version": SCHEMA_VERSION,
@@ -175,6 +182,7 @@ fn write_manifest(dataset: &Path, partition: &Partition, files: &[Value]) -> io:
         "process_id": process_id,
         "host": host,
         "start_ns": start_ns,
+        "end_ns": end_ns,
         "files": files,
     });
     let directory = dataset.join(MANIFESTS);

@@ -6,7 +6,7 @@
 //!
 //! All numbers are signed integers of 32 or 64 bits, which every engine knows. Partitions are numbers, too: a process
 //! without rank has rank -1, host memory is device -1, no device is device -2. A recording that is exported again
-//! replaces its own files and nobody else's.
+//! replaces its own files and nobody else's, but a copy that was made while the process ran never replaces what came later.
 
 mod files;
 mod rows;
@@ -36,6 +36,8 @@ pub struct Written {
     pub events: u64,
     /// Rows of the table of blocks.
     pub blocks: u64,
+    /// Recordings that were not written, because the dataset has one of the same process that goes on for longer.
+    pub outdated: u64,
 }
 
 impl Written {
@@ -46,11 +48,12 @@ impl Written {
             bytes: self.bytes + other.bytes,
             events: self.events + other.events,
             blocks: self.blocks + other.blocks,
+            outdated: self.outdated + other.outdated,
         }
     }
 }
 
-/// Writes one recording into a dataset.
+/// Writes one recording into a dataset, unless a longer one of the same process is there.
 pub fn write(recording: &Recording, dataset: &Path, progress: Progress<'_>) -> io::Result<Written> {
     let definitions = recording.definitions();
     let host = definitions.process_information(ProcessInfoKey::HostName).unwrap_or_default();
@@ -63,7 +66,11 @@ pub fn write(recording: &Recording, dataset: &Path, progress: Progress<'_>) -> i
         process_id: recording.process_id(),
         host: String::from_utf8_lossy(host).into_owned(),
         start_ns,
+        end_ns: recording.end_monotonic_ns().wrapping_add_signed(recording.wall_offset_ns()),
     };
+    if files::end_ns_of(dataset, &partition.part).is_some_and(|end_ns| end_ns > partition.end_ns) {
+        return Ok(Written { outdated: 1, ..Written::default() });
+    }
     rows::write(recording, dataset, &partition, progress)
 }
 

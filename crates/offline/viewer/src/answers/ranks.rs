@@ -55,7 +55,7 @@ fn compare(known: &[(usize, Arc<Member>)]) -> Value {
     let mut left: Vec<&Arc<Member>> = known.iter().map(|(_, member)| member).collect();
     while !left.is_empty() {
         let mut fleet = Fleet::default();
-        left.iter().for_each(|member| fleet.add_member(Arc::clone(member)));
+        left.iter().for_each(|member| fleet.add_member(0, Arc::clone(member)));
         let report = fleet.finish();
         for job in &report.jobs {
             let number = jobs.len();
@@ -83,6 +83,7 @@ fn row(number: usize, job: &JobReport, place: usize, numbers: &FxHashMap<&Path, 
         "r": numbers.get(row.path.as_path()),
         "job": number,
         "rank": row.rank,
+        "helper": row.is_helper,
         "host": (!row.host.is_empty()).then_some(&row.host),
         "process_id": row.process_id,
         "device": row.device,
