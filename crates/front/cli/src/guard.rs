@@ -2,7 +2,7 @@
 //! runs the user's commands.
 //!
 //! Everything happens in a thread of the launcher, from what the job has written: the job knows nothing of it and waits
-//! for nothing. Each kind of moment is told once a minute at most.
+//! for nothing. Each rule is told once a minute at most of each process; what comes sooner waits.
 
 use std::collections::HashMap;
 use std::os::unix::process::CommandExt;
@@ -26,7 +26,7 @@ use crate::terminal::Terminal;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// How long to wait for what a job that has ended wrote last.
 const LAST_PATIENCE: Duration = Duration::from_secs(20);
-/// A kind of moment is told once in this time.
+/// A rule is told once in this time of a process.
 const TIME_BETWEEN: Duration = Duration::from_secs(60);
 /// Copies that are made for one job; a disk has an end.
 const MOST_COPIES: usize = 16;
@@ -102,7 +102,7 @@ impl Guard {
                 signals,
                 terminal: *terminal,
                 processes: Vec::new(),
-                told: HashMap::new(),
+                moments: Moments::default(),
                 copies: 0,
             };
             let shared = Arc::clone(&shared);
@@ -139,6 +139,36 @@ struct Process {
     judges: Vec<Judge>,
 }
 
+/// A rule, and the process that it is about: their places in what is watched.
+type RuleAndProcess = (usize, usize);
+
+/// Moments one by one: none is lost, but what came a short time after the last of its kind waits.
+#[derive(Default)]
+struct Moments {
+    told: HashMap<RuleAndProcess, Instant>,
+    waiting: Vec<RuleAndProcess>,
+}
+
+impl Moments {
+    /// Adds new ones and gives those whose time has come; in the end all of them.
+    fn due(&mut self, new: Vec<RuleAndProcess>, now: Instant, has_ended: bool) -> Vec<RuleAndProcess> {
+        for one in new {
+            if !self.waiting.contains(&one) {
+                self.waiting.push(one);
+            }
+        }
+        let told = &self.told;
+        let is_due = |one: &RuleAndProcess| {
+            has_ended || told.get(one).is_none_or(|told| now.saturating_duration_since(*told) >= TIME_BETWEEN)
+        };
+        let all = std::mem::take(&mut self.waiting).into_iter();
+        let (due, waiting): (Vec<_>, Vec<_>) = all.partition(is_due);
+        self.waiting = waiting;
+        self.told.extend(due.iter().map(|one| (*one, now)));
+        due
+    }
+}
+
 struct Watch {
     output: PathBuf,
     run_id: u64,
@@ -146,8 +176,7 @@ struct Watch {
     signals: SignalsAtStart,
     terminal: Terminal,
     processes: Vec<Process>,
-    /// When each kind of moment was last told.
-    told: HashMap<&'static str, Instant>,
+    moments: Moments,
     copies: usize,
 }
 
@@ -186,8 +215,8 @@ impl Watch {
 
     /// Looks at every process. If the job has ended, waits for what it wrote last.
     fn judge(&mut self, has_ended: bool) {
-        let mut moments: Vec<(usize, RecordingDirectory)> = Vec::new();
-        for process in &mut self.processes {
+        let mut moments: Vec<RuleAndProcess> = Vec::new();
+        for (number, process) in self.processes.iter_mut().enumerate() {
             let followed = if has_ended { last_sight(&process.following) } else { process.following.now() };
             if followed.condition == Condition::Opening {
                 continue; // Nothing is known yet.
@@ -195,23 +224,20 @@ impl Watch {
             let sight = Sight::of(&followed.picture);
             for (rule, judge) in process.judges.iter_mut().enumerate() {
                 if judge.look(process.first_seen.elapsed(), &sight) {
-                    moments.push((rule, process.following.recording().clone()));
+                    moments.push((rule, number));
                 }
             }
         }
-        for (rule, recording) in moments {
+        for (rule, process) in self.moments.due(moments, Instant::now(), has_ended) {
+            let recording = self.processes[process].following.recording().clone();
             self.tell(rule, &recording);
         }
     }
 
-    /// Does what a rule says, unless it was done a short time ago.
+    /// Does what a rule says.
     fn tell(&mut self, rule: usize, recording: &RecordingDirectory) {
         let Rule { trigger, makes_copy, commands } = self.rules[rule].clone();
         let what = trigger.word();
-        if self.told.get(what).is_some_and(|told| told.elapsed() < TIME_BETWEEN) {
-            return;
-        }
-        self.told.insert(what, Instant::now());
         let copy = if makes_copy { self.write_out(what, std::slice::from_ref(recording)) } else { None };
         let path = copy.unwrap_or_else(|| recording.path.clone());
         for command in commands {
@@ -287,6 +313,22 @@ mod tests {
     use msmemscope_config::{Reaction, Variant};
 
     use super::*;
+
+    #[test]
+    fn moments_that_come_too_soon_wait_and_others_do_not() {
+        let mut moments = Moments::default();
+        let start = Instant::now();
+        let mut due = |new: &[RuleAndProcess], seconds, has_ended| {
+            moments.due(new.to_vec(), start + Duration::from_secs(seconds), has_ended)
+        };
+        assert_eq!(due(&[(0, 0)], 0, false), [(0, 0)]);
+        assert_eq!(due(&[(0, 0), (1, 0), (0, 1)], 3, false), [(1, 0), (0, 1)], "another rule, another process");
+        assert_eq!(due(&[(0, 0)], 59, false), []);
+        assert_eq!(due(&[], 60, false), [(0, 0)]);
+        assert_eq!(due(&[(0, 0)], 61, false), []);
+        assert_eq!(due(&[], 62, true), [(0, 0)], "in the end everything");
+        assert_eq!(due(&[], 63, true), []);
+    }
 
     #[test]
     fn commands_join_the_triggers_of_a_flight_recorder() {

@@ -295,7 +295,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         placeholder: Some("<LIST>"),
         group: Group::Collection,
         summary: "When to write out what the flight recorder holds, into flight/ below the output directory. Each kind at \
-                  most once a minute. An empty value or none means never; 'ctl snapshot' always works.",
+                  most once a minute for a process. An empty value or none means never; 'ctl snapshot' always works.",
         values: &[
             ("oom", "memory is refused"),
             ("growth[>RATE]", "memory in use grows faster, as 1GiB/h (the default) or 10MiB/min"),
@@ -314,7 +314,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         names: &["on"],
         placeholder: Some("<MOMENT>:run <COMMAND>"),
         group: Group::Collection,
-        summary: "Run a command of the shell at a moment, once a minute at most, without waiting for it. It finds what \
+        summary: "Run a command of the shell at a moment, once a minute at most for a process, without waiting for it. It finds what \
                   happened in MSMEMSCOPE_EVENT, the process in MSMEMSCOPE_EVENT_PROCESS and the path of the recording, \
                   or of its copy, in MSMEMSCOPE_EVENT_PATH. May be given several times.",
         values: &[

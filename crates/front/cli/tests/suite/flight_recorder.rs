@@ -160,3 +160,66 @@ fn wrong_rules_are_one_line() {
         assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     }
 }
+
+#[test]
+fn every_limit_and_every_process_has_its_command() {
+    let bench = Bench::new();
+    let told = bench.path("told");
+    let reaction =
+        |limit: &str| format!("--on=peak>{limit}:run echo {limit} $MSMEMSCOPE_EVENT_PROCESS >> {}", told.display());
+    // Both processes cross both limits long before a minute is over.
+    let script = "init device:0 alloc:62914560 sleep:1500 alloc:62914560 sleep:1500 fork alloc:1048576 fini";
+    assert_success(&bench.record(&[&reaction("50MiB"), &reaction("100MiB")], script));
+    wait_until("all commands", || {
+        let lines = std::fs::read_to_string(&told).unwrap_or_default();
+        lines.lines().filter(|line| line.starts_with("50MiB ")).count() >= 1
+            && lines.lines().filter(|line| line.starts_with("100MiB ")).count() >= 1
+    });
+}
+
+#[test]
+fn copies_of_a_flight_recorder_count_for_nothing_beside_the_recordings() {
+    let bench = Bench::new();
+    let mut commands: Vec<Child> = Vec::new();
+    for rank in 0..3 {
+        let mut command = bench.msmemscope(["--flight-recorder=8MiB", "--trigger=end,signal", "--output"]);
+        command.arg(bench.output()).arg("--").arg(job());
+        command.args("init device:0 alloc:2097152 catch wait alloc:4194304 fini".split_whitespace());
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "3").stdout(Stdio::null()).stderr(Stdio::null());
+        commands.push(command.spawn().expect("our program starts"));
+    }
+    let originals = || -> Vec<Recorded> {
+        let is_original = |recorded: &Recorded| recorded.0.join("recording.trace").is_file();
+        recordings(&bench.output()).into_iter().filter(is_original).collect()
+    };
+    wait_until("three recordings", || originals().len() == 3);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_success(&run(bench.msmemscope(["ctl".as_ref(), bench.output().as_os_str(), "snapshot".as_ref()])));
+    for recorded in originals() {
+        // SAFETY: plain system call to a process this test has started.
+        unsafe { libc::kill(recorded.process_id() as i32, libc::SIGTERM) };
+    }
+    for mut command in commands {
+        command.wait().expect("an end");
+    }
+    let fleet = run(bench.msmemscope(["fleet".as_ref(), bench.output().as_os_str()]));
+    assert_success(&fleet);
+    let said = stdout(&fleet);
+    assert!(said.contains("Job, 3 ranks") && said.contains("3 partial summaries skipped"), "{said}");
+    assert!(!said.contains("Killed") && !said.contains("Outlier"), "{said}");
+    let dataset = bench.path("dataset");
+    let export = |from: &std::path::Path| {
+        let mut command =
+            bench.msmemscope(["export".as_ref(), from.as_os_str(), "--to=parquet".as_ref(), "-o".as_ref()]);
+        command.arg(&dataset);
+        run(command)
+    };
+    let exported = export(&bench.output());
+    assert!(stdout(&exported).starts_with("Wrote 3 recordings"), "{}{}", stdout(&exported), stderr(&exported));
+    assert!(stderr(&exported).contains("3 copies of flight recorders left out"), "{}", stderr(&exported));
+    let copies = export(&written_out(&bench)[0]);
+    assert!(stderr(&copies).contains("3 recordings left out: the dataset has more"), "{}", stderr(&copies));
+    let analyzed = run(bench.msmemscope(["analyze".as_ref(), bench.output().as_os_str()]));
+    assert_eq!(stdout(&analyzed).matches("device 0").count() % 3, 0, "{}", stdout(&analyzed));
+    assert!(stderr(&analyzed).contains("3 copies of flight recorders left out"), "{}", stderr(&analyzed));
+}
