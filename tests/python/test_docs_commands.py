@@ -20,12 +20,16 @@ ELSEWHERE = {
     r"^make |^cargo build": "the doors themselves, one of which this test is behind",
     r"pip install|msmemscope-0\.2\.0-x86_64\.run|msmemscope/set_env\.sh": "scripts/test-wheel, scripts/test-installer",
     r"ascend-toolkit/set_env\.sh|^sudo |^rsync |<install path>": "needs CANN, root, another machine or its own path",
-    r"torchrun|mpirun": "tests/torch/test_ranks.py",
-    r"torch-venv|examples/": "tests/torch/test_examples.py",
-    r"aten::|FillScalar|token0/": "tests/torch/test_watch.py, tests/torch/test_kernels.py, tests/python/test_atb.py",
+    r"mpirun": "there is none here; tests/torch/test_ranks.py starts its ranks by hand",
+    r"FillScalar|token0/": "tests/torch/test_kernels.py, tests/python/test_atb.py",
     r"--level=op,kernel --data-format=csv": "tests/torch/test_kernels.py",
+    r"^msmemscope ctl |; msmemscope ctl ": "needs a job that runs: crates/front/cli/tests/suite/controlling.rs",
+    r"target/demo": "scripts/demo, with tests/python/test_readme.py",
+    r"tests/frameworks": "make test-frameworks",
 }
-#: The same for whole scripts: jobs of schedulers and containers.
+#: Commands that take the real torch_npu: tests/torch/test_docs_commands.py types them.
+WITH_TORCH = r"torchrun|torch-venv/bin/python|examples/|aten::"
+#: Whole scripts that are not run: jobs of schedulers and containers.
 FOREIGN_SCRIPTS = re.compile(r"^#!/bin/bash|^docker run", re.MULTILINE)
 #: Paths of a reader's machine, and their places in the directory of a page.
 PLACES = {"/shared/": "shared/", "/tmp/results": "results", "/home/me/": "home/", "[options] ": ""}
@@ -72,10 +76,13 @@ def dump():
 
 
 def blocks(page):
-    """The page's blocks of shell commands, each as a list of commands."""
+    """The page's blocks of shell commands, each as a list of commands; of a session those behind a `$`."""
     for language, block in FENCE.findall(page.read_text()):
-        if language in ("sh", "bash") and not FOREIGN_SCRIPTS.search(block):
+        is_session = not language
+        if (is_session or language in ("sh", "bash")) and not FOREIGN_SCRIPTS.search(block):
             lines = block.replace("\\\n", " ").splitlines()
+            if is_session:
+                lines = [line[2:] for line in lines if line.startswith("$ ")]
             commands = [re.sub(r"(^|\s)# .*", "", line).strip() for line in lines]
             yield [command for command in commands if command]
 
@@ -93,7 +100,7 @@ def typed(command):
 
 
 def runs_here(command):
-    return not any(re.search(pattern, command) for pattern in ELSEWHERE)
+    return not any(re.search(pattern, command) for pattern in (*ELSEWHERE, WITH_TORCH))
 
 
 PAGES_WITH_COMMANDS = [page for page in PAGES if any(map(runs_here, sum(blocks(page), [])))]
