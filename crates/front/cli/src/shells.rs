@@ -52,7 +52,8 @@ fn manual(variant: Variant, of: Option<&'static CommandSpec>) -> std::io::Result
         None => description(variant),
         Some(command) => {
             let full_name = format!("{program}-{}", command.name);
-            command_description(command).name(full_name.clone()).display_name(full_name)
+            let typed = format!("{program} {}", command.name);
+            command_description(command).name(full_name.clone()).display_name(full_name).bin_name(typed)
         }
     };
     Man::new(description).manual(format!("{program} manual")).render(&mut page)?;
@@ -193,5 +194,7 @@ mod tests {
         let check = COMMANDS.iter().find(|command| command.name == "check");
         let page = String::from_utf8(manual(Variant::Msmemscope, check).expect("a page")).expect("text");
         assert!(page.contains("msmemscope\\-check") && page.contains("max\\-peak"), "{page}");
+        let synopsis = page.split(".SH ").find(|section| section.starts_with("SYNOPSIS")).expect("a synopsis");
+        assert!(synopsis.contains("msmemscope check") && !synopsis.contains("msmemscope\\-check"), "{synopsis}");
     }
 }
