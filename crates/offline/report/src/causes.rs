@@ -151,7 +151,7 @@ fn out_of_memory(report: &OutOfMemoryReport, failure: &Failure, leaks: Option<&L
         timestamp_ns: Some(failure.timestamp_ns),
         explanation: reason.explanation,
         advice: reason.advice,
-        ..cause.at(&failure.site).held_by(&failure.held_by)
+        ..cause.at(&failure.site).held_by(headline::culprit(failure, leaks).held_by)
     }
 }
 

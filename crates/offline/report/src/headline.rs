@@ -4,6 +4,7 @@
 
 use msmemscope_analysis::Answers;
 use msmemscope_analysis::causes::{LeakCause, cause};
+use msmemscope_analysis::holders::HeldBy;
 use msmemscope_analysis::leaks::{LeakGroup, LeakReport};
 use msmemscope_analysis::moment::PoolMoment;
 use msmemscope_analysis::out_of_memory::Failure;
@@ -69,25 +70,63 @@ pub fn out_of_memory(failure: &Failure, leaks: Option<&LeakReport>) -> String {
     };
     let reason = verdict_words(failure);
     let reason = if asked.is_empty() { reason.to_owned() } else { format!("Reason: {reason}") };
-    let leak = leaks.and_then(|leaks| leaks.leaks.first());
-    let culprit = match (failure.verdict, leak, &failure.growing, failure.lines.first()) {
-        (Verdict::Leak, Some(leak), ..) => format!("; most is held by {}", blocks_of(&leak.site.line)),
-        (Verdict::Growth, _, Some(growing), _) => {
-            let held = growing.block_bytes.saturating_mul(growing.blocks);
-            let blocks = counted(growing.blocks, "block");
-            format!("; {} are held by {blocks} allocated at {}", bytes(held), near(&growing.site.line))
+    let culprit = culprit(failure, leaks);
+    let (words, holder) = (culprit.words, holders::sentence(culprit.held_by));
+    format!("Out of memory on device {}{step}{phase}: {asked}{reason}{words}.{holder}", failure.device)
+}
+
+/// The blocks that a failure is put down to.
+pub(crate) struct Culprit<'a> {
+    /// What is said of them, after the reason; empty if none are.
+    words: String,
+    /// Who holds these blocks; where none are named, who holds most.
+    pub(crate) held_by: &'a [HeldBy],
+}
+
+pub(crate) fn culprit<'a>(failure: &'a Failure, leaks: Option<&'a LeakReport>) -> Culprit<'a> {
+    match failure.verdict {
+        Verdict::Leak => {
+            let mut leaks = leaks.iter().flat_map(|leaks| &leaks.leaks);
+            if let Some(leak) = leaks.find(|leak| leak.device == failure.device) {
+                return Culprit { words: leaked(failure, leak), held_by: &leak.held_by };
+            }
         }
-        (Verdict::Driver | Verdict::OtherProcesses, ..) | (_, _, _, None) => String::new(),
-        (_, _, _, Some(line)) if line.site.is_known() && !failure.exceeds_card() => format!(
-            "; most, {}, is held by {} allocated at {}",
-            bytes(line.bytes),
-            counted(line.blocks, "block"),
-            near(&line.site.line)
-        ),
-        _ => String::new(),
-    };
-    let holder = holders::sentence(&failure.held_by);
-    format!("Out of memory on device {}{step}{phase}: {asked}{reason}{culprit}.{holder}", failure.device)
+        Verdict::Growth => {
+            if let Some(growing) = &failure.growing {
+                let held = growing.block_bytes.saturating_mul(growing.blocks);
+                let blocks = counted(growing.blocks, "block");
+                let line = near(&growing.site.line);
+                let words = format!("; {} are held by {blocks} allocated at {line}", bytes(held));
+                return Culprit { words, held_by: &growing.held_by };
+            }
+        }
+        Verdict::Driver | Verdict::OtherProcesses => {
+            return Culprit { words: String::new(), held_by: &failure.held_by };
+        }
+        _ => {}
+    }
+    match failure.lines.first().filter(|line| line.site.is_known() && !failure.exceeds_card()) {
+        Some(line) => {
+            let (held, blocks) = (bytes(line.bytes), counted(line.blocks, "block"));
+            let words = format!("; most, {held}, is held by {blocks} allocated at {}", near(&line.site.line));
+            Culprit { words, held_by: &line.held_by }
+        }
+        None => Culprit { words: String::new(), held_by: &failure.held_by },
+    }
+}
+
+/// What a leak held of the memory that ran out. Something else may have held more.
+fn leaked(failure: &Failure, leak: &LeakGroup) -> String {
+    let blocks = blocks_of(&leak.site.line);
+    match failure.lines.iter().position(|line| line.site.line == leak.site.line) {
+        Some(0) => format!("; most is held by {blocks}"),
+        Some(place) => {
+            let used = failure.pools.iter().map(|pool| pool.used_bytes).fold(0, u64::saturating_add);
+            let whole = if used > 0 { used } else { failure.process_bytes };
+            format!("; {} of {} are held by {blocks}", bytes(failure.lines[place].bytes), bytes(whole))
+        }
+        None => format!("; {} are held by {blocks}", bytes(leak.bytes)),
+    }
 }
 
 /// What there is to say about leaks; `ran_out` if memory ran out, which makes it no news that nothing is known.

@@ -164,6 +164,36 @@ fn holders_seen_right_after_a_failure_belong_to_it() {
 }
 
 #[test]
+fn what_leaked_is_not_put_down_to_who_holds_the_largest_block() {
+    let mut trace = Traced::new();
+    let [big, kept] =
+        ["global 'big' (train.py:5)", "global 'kept' (train.py:9) > list of 6"].map(|path| trace.string(path));
+    let driver = BlockProperties::framework(Pool::Hal, DEVICE);
+    trace.record(Fact::Allocation { properties: driver, address: 0x1000_0000, size_bytes: 2 << 20 });
+    let allocate = |trace: &mut Traced, address, size_bytes, function, line| {
+        let fact = Fact::Allocation { properties: pool(), address, size_bytes };
+        trace.record_at_line(fact, function, "/me/train.py", line);
+    };
+    allocate(&mut trace, 0x1000_0000, 1 << 20, "<module>", 5);
+    for step in 1..=6 {
+        allocate(&mut trace, 0x1010_0000 + step * 0x1_0000, 0x1_0000, "grow", 10);
+        trace.record(Fact::Step { device: DEVICE, number: step });
+    }
+    trace.record(Fact::AllocationFailed { properties: driver, size_bytes: 0x1_0000, flag: 0, error: 6 });
+    trace.record(Fact::Holder { address: 0x1000_0000, path: big });
+    for step in 1..=6 {
+        trace.record(Fact::Holder { address: 0x1010_0000 + step * 0x1_0000, path: kept });
+    }
+    let answers = trace.ask(&Questions::all());
+    let said = text::headline::headline(&answers)[0].clone();
+    let expected = "; 384 KiB of 1.4 MiB are held by blocks allocated at /me/train.py:10 grow. \
+                    Held by global 'kept' (train.py:9) > list of 6.";
+    assert!(said.ends_with(expected), "{said}");
+    let cause = &text::causes::causes(&answers)[0];
+    assert_eq!(cause.held_by.as_deref(), Some("global 'kept' (train.py:9) > list of 6"));
+}
+
+#[test]
 fn who_holds_blocks_tells_owners_where_the_job_recorded_none() {
     let mut trace = Traced::new();
     let model = "local 'model' of main (train.py:3) > parameters of GPT";
