@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use msmemscope_event::{Device, KernelPhase, Pool, StringId};
+use msmemscope_event::{Device, Framework, KernelPhase, Pool, StringId};
 use msmemscope_timeline::{EventKind, TimelineEvent};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -201,6 +201,8 @@ pub struct LaunchingOperator {
 pub struct KernelReport {
     /// Kernels, those that changed most memory first.
     pub kernels: Vec<KernelUse>,
+    /// Whether operators were recorded, but none on a thread that launches kernels.
+    pub operators_launch_nothing: bool,
 }
 
 #[derive(Debug, Default)]
@@ -219,6 +221,7 @@ struct Sum {
 pub struct Kernels {
     follower: KernelFollower,
     sums: FxHashMap<(Device, StringId), Sum>,
+    saw_operators: bool,
 }
 
 impl Question for Kernels {
@@ -240,9 +243,13 @@ impl Question for Kernels {
 
     #[inline]
     fn event(&mut self, event: &TimelineEvent, view: View<'_>) {
-        if matches!(event.kind, EventKind::Kernel { .. }) {
-            let sums = &mut self.sums;
-            self.follower.event(event, view.situation, &mut |kernel| add(sums, &kernel));
+        match event.kind {
+            EventKind::Kernel { .. } => {
+                let sums = &mut self.sums;
+                self.follower.event(event, view.situation, &mut |kernel| add(sums, &kernel));
+            }
+            EventKind::Operator { framework: Framework::Aten, .. } => self.saw_operators = true,
+            _ => {}
         }
     }
 
@@ -284,7 +291,8 @@ impl Kernels {
             let size = |kernel: &KernelUse| (kernel.change_bytes.unsigned_abs(), kernel.running_ns);
             size(two).cmp(&size(one)).then_with(|| (one.device, &one.name).cmp(&(two.device, &two.name)))
         });
-        KernelReport { kernels }
+        let operators_launch_nothing = self.saw_operators && kernels.iter().all(|kernel| kernel.operators.is_empty());
+        KernelReport { kernels, operators_launch_nothing }
     }
 }
 

@@ -53,6 +53,11 @@ pub fn kernels(report: &KernelReport) -> String {
                       had its channel";
         push_wrapped(&mut text, &format!("  Of {unknown} launches start or end is not known: {reason}."), "  ");
     }
+    if report.operators_launch_nothing {
+        let reason = "torch_npu launches kernels on a thread of its own, so it is not known which operator launched which; \
+                      with TASK_QUEUE_ENABLE=0 in the environment it is";
+        push_wrapped(&mut text, &format!("  No operators are named: {reason}."), "  ");
+    }
     if report.kernels.len() > TOLD_KERNELS {
         text.push_str(&format!("  ... and {} more kernels\n", report.kernels.len() - TOLD_KERNELS));
     }

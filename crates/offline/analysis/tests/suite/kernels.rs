@@ -53,6 +53,22 @@ fn memory_belongs_to_the_launch_behind_it() {
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
 }
 
+/// Frameworks that launch on a thread of their own leave no launch with an operator; people are told how to change that.
+#[test]
+fn launches_on_another_thread_than_the_operators_are_explained() {
+    for is_elsewhere in [true, false] {
+        let mut dump = Dump::new();
+        dump.begin("aten.add");
+        dump.thread = if is_elsewhere { 8 } else { 7 };
+        dump.kernel("Add_8");
+        dump.thread = 7;
+        dump.end("aten.add");
+        let answers = dump.ask(&Questions { kernels: true, ..Questions::default() });
+        let text = msmemscope_report::kernels(answers.kernels.as_ref().expect("kernels"));
+        assert_eq!(text.contains("TASK_QUEUE_ENABLE=0"), is_elsewhere, "{text}");
+    }
+}
+
 /// Without stacks and operators a kernel tells places apart.
 #[test]
 fn kernels_name_leaks_and_what_is_alive_at_the_peak() {
