@@ -25,11 +25,37 @@ pub struct Cells<'a> {
     pub device: Device,
     /// `Ptr`.
     pub pointer: Option<u64>,
-    /// `Call Stack(Python)`.
-    pub python_stack: &'a str,
-    /// `Call Stack(C)`.
-    pub native_stack: &'a str,
+    /// `Call Stack(Python)`, for the format that is written.
+    pub python_stack: Prepared<'a>,
+    /// `Call Stack(C)`, likewise.
+    pub native_stack: Prepared<'a>,
 }
+
+/// A cell that was made ready for a format once, to be written many times.
+#[derive(Clone, Debug)]
+pub struct PreparedCell(Box<str>);
+
+impl PreparedCell {
+    pub(crate) fn new(cell: String) -> Self {
+        Self(cell.into())
+    }
+
+    /// To be put into a row.
+    #[inline]
+    pub fn as_prepared(&self) -> Prepared<'_> {
+        Prepared(&self.0)
+    }
+
+    /// Its bytes.
+    #[allow(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A [`PreparedCell`] in a row, or an empty cell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prepared<'a>(pub(crate) &'a str);
 
 /// What one cell holds, for writers.
 #[derive(Clone, Copy)]
@@ -40,6 +66,8 @@ pub(crate) enum Cell<'a> {
     Word(&'static str),
     /// Text, and whether readers expect it in quotes in any case, as they do for messages of users.
     Text(&'a str, bool),
+    /// What the format can hold as it is.
+    Prepared(Prepared<'a>),
     /// A device.
     Device(Device),
     /// An address, or nothing to say.

@@ -78,10 +78,10 @@ columns! {
         = Cell::Attributes;
     /// Python frames.
     PYTHON_STACK, "Call Stack(Python)", "TEXT", optional
-        = Cell::Text(cells.python_stack, false);
+        = Cell::Prepared(cells.python_stack);
     /// Native frames.
     NATIVE_STACK, "Call Stack(C)", "TEXT", optional
-        = Cell::Text(cells.native_stack, false);
+        = Cell::Prepared(cells.native_stack);
 }
 
 /// Columns of the tables and files with Python calls.

@@ -8,7 +8,7 @@ use std::convert::Infallible;
 
 use msmemscope_event::visible_keeping;
 
-use crate::cells::{Cell, Value, WrittenRow};
+use crate::cells::{Cell, Prepared, PreparedCell, Value, WrittenRow};
 use crate::columns::{NOT_AVAILABLE, for_each_cell};
 use crate::text::{push_address, push_device, push_number};
 
@@ -20,13 +20,24 @@ const SUSPICIOUS: [u8; 5] = [0x7f, 0xc2, 0xd8, 0xe2, 0xef];
 #[inline]
 fn harmless(text: &str) -> Cow<'_, str> {
     let is_suspicious = |byte: u8| (byte < b' ' && byte != b'\n') || SUSPICIOUS.contains(&byte);
-    if text.bytes().any(is_suspicious) { visible_keeping(text, &['\n', '\r', '\t']) } else { Cow::Borrowed(text) }
+    if any_byte(text, is_suspicious) { visible_keeping(text, &['\n', '\r', '\t']) } else { Cow::Borrowed(text) }
+}
+
+/// Whether any byte is like that. Looks at many at a time, for which the compiler needs loops that always go to their end.
+#[inline]
+fn any_byte(text: &str, is_meant: impl Fn(u8) -> bool) -> bool {
+    let any_of = |bytes: &[u8]| bytes.iter().fold(false, |any, &byte| any | is_meant(byte));
+    let (chunks, rest) = text.as_bytes().as_chunks::<32>();
+    chunks.iter().any(|chunk| any_of(chunk)) || any_of(rest)
 }
 
 /// Appends text with every quote doubled.
 pub fn push_with_doubled_quotes(out: &mut Vec<u8>, text: &str) {
     let text = harmless(text);
     let mut rest = text.as_bytes();
+    if !any_byte(&text, |byte| byte == b'"') {
+        return out.extend_from_slice(rest);
+    }
     while let Some(quote) = rest.iter().position(|&byte| byte == b'"') {
         out.extend_from_slice(&rest[..=quote]);
         out.push(b'"');
@@ -38,11 +49,18 @@ pub fn push_with_doubled_quotes(out: &mut Vec<u8>, text: &str) {
 /// Appends a cell, quoted if it must be.
 #[inline]
 pub fn push_cell(out: &mut Vec<u8>, text: &str) {
-    if text.bytes().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
+    if any_byte(text, |byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) {
         push_quoted(out, text);
     } else {
         out.extend_from_slice(harmless(text).as_bytes());
     }
+}
+
+/// A text as a cell, quoted if it must be.
+pub fn prepared(text: String) -> PreparedCell {
+    let mut cell = Vec::with_capacity(text.len() + 2);
+    push_cell(&mut cell, &text);
+    PreparedCell::new(String::from_utf8(cell).unwrap_or_default())
 }
 
 /// Appends a cell in quotes.
@@ -64,6 +82,7 @@ pub fn push_row(out: &mut Vec<u8>, row: &impl WrittenRow) {
             Cell::Address(Some(address)) => push_address(out, address),
             Cell::Number(None) | Cell::Address(None) => out.extend_from_slice(NOT_AVAILABLE.as_bytes()),
             Cell::Word(word) => out.extend_from_slice(word.as_bytes()),
+            Cell::Prepared(Prepared(cell)) => out.extend_from_slice(cell.as_bytes()),
             Cell::Text(text, true) => push_quoted(out, text),
             Cell::Text(text, false) => push_cell(out, text),
             Cell::Device(device) => push_device(out, device),
@@ -108,6 +127,13 @@ mod tests {
         assert_eq!(cell("two\nlines"), "\"two\nlines\"");
         assert_eq!(cell(""), "");
         assert_eq!(cell("\x1b]0;x\x07\u{9b}1m\u{202e},训练"), "\"\\x1b]0;x\\x07\\x9b1m\\u{202e},训练\"");
+        // Long texts are looked at in pieces.
+        for length in 0..80 {
+            let filling = "x".repeat(length);
+            assert_eq!(cell(&format!("{filling},")), format!("\"{filling},\""));
+            assert_eq!(cell(&format!("{filling}\"")), format!("\"{filling}\"\"\""));
+            assert_eq!(cell(&format!("{filling}\x1b")), format!("{filling}\\x1b"));
+        }
         assert_eq!(cell("=1+1"), "=1+1", "the format is documented: names are what they are");
     }
 }

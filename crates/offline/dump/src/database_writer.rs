@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{CachedStatement, Connection, OpenFlags};
 
-use crate::cells::{Cell, Value, WrittenRow};
+use crate::cells::{Cell, Prepared, PreparedCell, Value, WrittenRow};
 use crate::columns::{COLUMNS, NOT_AVAILABLE, PYTHON_COLUMNS, for_each_cell};
 use crate::text::{push_address, push_device};
 
@@ -109,7 +109,7 @@ fn insert(statement: &mut CachedStatement<'_>, row: &impl WrittenRow, text: &mut
             Cell::Number(Some(number)) => return statement.raw_bind_parameter(place, number as i64),
             Cell::Number(None) | Cell::Address(None) => return statement.raw_bind_parameter(place, NOT_AVAILABLE),
             Cell::Word(word) => return statement.raw_bind_parameter(place, word),
-            Cell::Text(text, _) => return statement.raw_bind_parameter(place, text),
+            Cell::Text(text, _) | Cell::Prepared(Prepared(text)) => return statement.raw_bind_parameter(place, text),
             Cell::Device(device) => push_device(text, device),
             Cell::Address(Some(address)) => push_address(text, address),
             Cell::Attributes => push_json_attributes(text, row),
@@ -118,6 +118,11 @@ fn insert(statement: &mut CachedStatement<'_>, row: &impl WrittenRow, text: &mut
     })?;
     statement.raw_execute()?;
     Ok(())
+}
+
+/// A text as a cell, which can hold any.
+pub fn prepared(text: String) -> PreparedCell {
+    PreparedCell::new(text)
 }
 
 /// Bytes that were appended as text.

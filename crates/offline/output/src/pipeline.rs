@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use msmemscope_dump::cells::PreparedCell;
 use msmemscope_dump::columns::{COLUMNS, csv_header};
 use msmemscope_dump::csv_writer;
 use msmemscope_dump::database_writer::{self, Database, PythonCall};
@@ -22,7 +23,7 @@ use crate::files::{BufferedFile, FILE_MODE, PendingFile, create_new};
 use crate::finish::{FinishError, Format};
 use crate::python_trace::{Callers, PythonTraceFiles, function_text};
 use crate::row::{BlockNotes, Row, RowContext, has_row};
-use crate::stacks::{StackFormatter, StackTexts};
+use crate::stacks::{StackCells, StackFormatter};
 use crate::watch_rows::{PendingWatch, WatchFiles};
 
 const BATCH_ROWS: usize = 2048;
@@ -97,6 +98,9 @@ impl EventSink for Dispatcher<'_> {
 
 /// One format's table of one device.
 trait Table: Sized + Send {
+    /// Makes texts of stacks ready for the format.
+    const PREPARE: fn(String) -> PreparedCell;
+
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError>;
     fn write(&mut self, selection: &mut Selection<'_, '_>) -> Result<(), FinishError>;
     fn write_python_calls(&mut self, calls: &[(u32, PythonSpan)], request: &Request<'_>) -> Result<(), FinishError>;
@@ -108,7 +112,7 @@ struct Selection<'b, 'a> {
     batch: &'b Batch,
     device: Device,
     context: RowContext<'a>,
-    stacks: &'b mut StackTexts<'a>,
+    stacks: &'b mut StackCells<'a>,
     rows: u64,
     own_rows: u64,
 }
@@ -125,7 +129,7 @@ impl Selection<'_, '_> {
                 EventKind::AliveAtFailure { allocated_ns, .. } => allocated_ns,
                 _ => event.timestamp_ns,
             };
-            let (python, native) = self.stacks.texts(event.python_stack, event.native_stack, stack_ns);
+            let (python, native) = self.stacks.cells(event.python_stack, event.native_stack, stack_ns);
             row.cells.python_stack = python;
             row.cells.native_stack = native;
             self.rows += 1;
@@ -144,6 +148,8 @@ struct CsvTable {
 }
 
 impl Table for CsvTable {
+    const PREPARE: fn(String) -> PreparedCell = csv_writer::prepared;
+
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
         let (pending, file) = request.pending_file(device, Format::Csv)?;
         let mut buffer = BufferedFile::new(file);
@@ -182,6 +188,8 @@ struct DatabaseTable {
 }
 
 impl Table for DatabaseTable {
+    const PREPARE: fn(String) -> PreparedCell = database_writer::prepared;
+
     fn create(request: &Request<'_>, device: Device) -> Result<Self, FinishError> {
         let (pending, file) = request.pending_file(device, Format::Database)?;
         let shown_path = request.shown_path(device);
@@ -359,7 +367,7 @@ fn write_format<T: Table>(
     for &device in request.devices {
         slots.push(Slot { device, table: T::create(request, device)?, rows: 0, own_rows: 0 });
     }
-    let mut stacks = StackTexts::new(request.formatter);
+    let mut stacks = StackCells::new(request.formatter, T::PREPARE);
     let mut python_files =
         has_python_files.then(|| PythonTraceFiles::new(request.directory, request.context.process_id));
     for batch in batches {

@@ -18,7 +18,7 @@
 
 use std::borrow::Cow;
 
-use msmemscope_dump::cells::{Cells, Value, WrittenRow};
+use msmemscope_dump::cells::{Cells, Prepared, Value, WrittenRow};
 use msmemscope_dump::columns::NOT_AVAILABLE;
 use msmemscope_dump::words::{Event, MessageType, OutOfMemoryType, SystemType};
 use msmemscope_dump::{keys, words};
@@ -134,8 +134,8 @@ impl<'a> Row<'a> {
             process_and_thread: (!on_device_side).then_some((context.process_id, event.thread_id)),
             device: event.device,
             pointer,
-            python_stack: "",
-            native_stack: "",
+            python_stack: Prepared::default(),
+            native_stack: Prepared::default(),
         };
         Some(Row { cells, kind: &event.kind, context })
     }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod debug_files;
+mod lines;
 mod native;
 mod python_lines;
 
@@ -24,6 +25,7 @@ pub use debug_files::{ModuleState, SYSTEM_DEBUG_DIRECTORY};
 pub use native::{Function, Place};
 pub use python_lines::line_of_instruction;
 
+use lines::Lines;
 use native::NativeSymbols;
 
 /// The frame that stands for "further frames could not be found".
@@ -54,6 +56,8 @@ pub struct Symbols<'a> {
     definitions: &'a Definitions,
     wall_offset_ns: i64,
     native: Mutex<NativeSymbols>,
+    /// Frames that were printed before, which most frames of new stacks are.
+    lines: Mutex<Lines>,
 }
 
 impl<'a> Symbols<'a> {
@@ -69,7 +73,9 @@ impl<'a> Symbols<'a> {
         wall_offset_ns: i64,
         directories: Vec<PathBuf>,
     ) -> Self {
-        Self { definitions, wall_offset_ns, native: Mutex::new(NativeSymbols::new(directories)) }
+        let (native, lines) =
+            (Mutex::new(NativeSymbols::new(directories)), Mutex::new(Lines::of(definitions.modules())));
+        Self { definitions, wall_offset_ns, native, lines }
     }
 
     /// One frame of a native stack that was defined at a time of the recording's clock.
@@ -107,14 +113,23 @@ impl<'a> Symbols<'a> {
             }
             return;
         };
-        for address in frames {
-            if *address == UNKNOWN_OUTER_FRAMES {
+        let mut lines = self.lines();
+        for &address in frames {
+            if address == UNKNOWN_OUTER_FRAMES {
                 out.push_str("<outer frames unknown>\n");
-            } else {
-                let frame = self.native_frame(*address, defined_ns);
-                print_native_frame(&frame, out);
+                continue;
             }
+            out.push_str(lines.native(
+                address,
+                || self.definitions.module_at(address, defined_ns),
+                |line| print_native_frame(&self.native_frame(address, defined_ns), line),
+            ));
         }
+    }
+
+    /// As with symbols, a panic elsewhere leaves nothing half.
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many of the innermost frames are there only because accesses were being observed: those of
@@ -143,13 +158,14 @@ impl<'a> Symbols<'a> {
             }
             return;
         };
+        let mut lines = self.lines();
         for frame in &frames[self.observer_frames(frames)..] {
-            match self.definitions.code(frame.code) {
-                Some(code) => self.print_python_frame(code, frame.instruction_offset, out),
+            out.push_str(lines.python(*frame, |line| match self.definitions.code(frame.code) {
+                Some(code) => self.print_python_frame(code, frame.instruction_offset, line),
                 None => {
-                    let _ = writeln!(out, "<code object {} is missing>", frame.code.0);
+                    let _ = writeln!(line, "<code object {} is missing>", frame.code.0);
                 }
-            }
+            }));
         }
     }
 
