@@ -347,38 +347,34 @@ impl<'a> Profiler<'a> {
     }
 
     fn other(&mut self, event: &TimelineEvent) {
+        let EventKind::Operator { begins, name, .. } = event.kind else { return };
         let counts = self.counts(event);
-        match event.kind {
-            EventKind::Operator { begins, name, .. } => {
-                if self.profile.level != Level::Operator {
-                    self.profile.items_of_other_level += u64::from(counts);
-                    return;
-                }
-                let stack = self.threads.entry(event.thread_id).or_default();
-                if begins {
-                    stack.push(OpenItem { name, device: event.device, change_bytes: 0, counts });
-                    return;
-                }
-                let Some(position) = stack.iter().rposition(|open| open.name == name) else {
-                    // Recording began inside the operator.
-                    if counts && event.device != Device::Unknown {
-                        self.item(event.device, name, 0);
-                    }
-                    return;
-                };
-                let ended: Vec<OpenItem> = stack.drain(position..).collect();
-                for (index, open) in ended.iter().enumerate() {
-                    if index > 0 {
-                        self.outside(open);
-                    }
-                }
-                let open = &ended[0];
-                match open.counts && open.device != Device::Unknown {
-                    true => self.item(open.device, open.name, open.change_bytes),
-                    false => self.outside(open),
-                }
+        if self.profile.level != Level::Operator {
+            self.profile.items_of_other_level += u64::from(counts);
+            return;
+        }
+        let stack = self.threads.entry(event.thread_id).or_default();
+        if begins {
+            stack.push(OpenItem { name, device: event.device, change_bytes: 0, counts });
+            return;
+        }
+        let Some(position) = stack.iter().rposition(|open| open.name == name) else {
+            // Recording began inside the operator.
+            if counts && event.device != Device::Unknown {
+                self.item(event.device, name, 0);
             }
-            _ => {}
+            return;
+        };
+        let ended: Vec<OpenItem> = stack.drain(position..).collect();
+        for (index, open) in ended.iter().enumerate() {
+            if index > 0 {
+                self.outside(open);
+            }
+        }
+        let open = &ended[0];
+        match open.counts && open.device != Device::Unknown {
+            true => self.item(open.device, open.name, open.change_bytes),
+            false => self.outside(open),
         }
     }
 
