@@ -181,6 +181,14 @@ def test_workspaces_are_a_pool_of_their_own(tmp_path):
     assert dict(seen) == expected(entries, POOL)
 
 
+@pytest.mark.skipif(IS_OLD, reason="torch_npu before 2.6 tells nobody about its workspaces")
+def test_workspaces_may_be_as_large_as_operands_say(tmp_path):
+    rows, _ = record(tmp_path, ["-c", WORKSPACES], TASK_QUEUE_ENABLE="2", STANDIN_WORKSPACE_BYTES="x256")
+    histories = recorded(rows, "PTA_WORKSPACE").values()
+    sizes = [size for history in histories for event, size in history if event == "MALLOC"]
+    assert 4 * 2**20 <= max(sizes) < 8 * 2**20, "256 times 64 x 64 numbers of 4 bytes"
+
+
 SEVERAL_DEVICES = """
 import torch, torch_npu
 first = torch.ones(1 << 20, device="npu:0")

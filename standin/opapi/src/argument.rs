@@ -17,6 +17,11 @@ pub trait Argument: Sized {
     /// # Safety
     /// `raw` is null or a valid object of this library.
     unsafe fn from_raw(raw: Self::Raw) -> Option<Self>;
+
+    /// Bytes of its elements, if it is a tensor.
+    fn tensor_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// An output whose size the operator decides. Its description is changed while the caller waits.
@@ -94,6 +99,10 @@ impl Argument for Tensor {
         let data_type = DataType::from_number(object.data_type)?;
         // SAFETY: callers keep the memory of operands alive until the stream has come past the operator.
         Some(unsafe { Self::new(object.data.cast(), data_type, shape, strides, object.offset as isize) })
+    }
+
+    fn tensor_bytes(&self) -> u64 {
+        (self.len() * self.data_type.size_bytes()) as u64
     }
 }
 

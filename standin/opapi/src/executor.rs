@@ -20,9 +20,34 @@ pub struct Executor {
 
 struct State {
     log: Option<TruthWriter>,
-    workspace_bytes: u64,
+    workspace: Workspace,
     unknown: Unknown,
     said: Mutex<HashSet<String>>,
+}
+
+/// How much workspace operators ask for (`STANDIN_WORKSPACE_BYTES`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Workspace {
+    /// Always as much.
+    Bytes(u64),
+    /// This many times their largest operand.
+    Times(u64),
+}
+
+impl Workspace {
+    const VARIABLE: &str = "STANDIN_WORKSPACE_BYTES";
+
+    fn from_environment() -> Self {
+        let times = std::env::var(Self::VARIABLE).ok().and_then(|text| text.trim().strip_prefix('x')?.parse().ok());
+        times.map_or_else(|| Self::Bytes(size_from_environment(Self::VARIABLE, 0)), Self::Times)
+    }
+
+    fn for_operand(self, operand_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Times(times) => times.saturating_mul(operand_bytes),
+        }
+    }
 }
 
 /// What happens with an operator that is not computed (`STANDIN_UNKNOWN_OPERATORS`).
@@ -54,7 +79,7 @@ static STATE: ProcessCell<State> = ProcessCell::new();
 fn state() -> &'static State {
     STATE.get(|| State {
         log: TruthWriter::from_environment("opapi"),
-        workspace_bytes: size_from_environment("STANDIN_WORKSPACE_BYTES", 0),
+        workspace: Workspace::from_environment(),
         unknown: Unknown::from_environment(),
         said: Mutex::default(),
     })
@@ -64,10 +89,11 @@ unsafe extern "C" {
     fn rtStreamSynchronize(stream: *mut c_void) -> i32;
 }
 
-/// First phase: keeps the computation and tells the workspace size. Without a computation the operator does nothing.
+/// First phase: keeps the computation and tells the workspace size, which may depend on the largest operand. Without a computation the operator does nothing.
 pub unsafe fn prepare(
     name: &'static str,
     work: Option<Work>,
+    operand_bytes: u64,
     workspace_bytes: *mut u64,
     executor: *mut *mut Executor,
 ) -> i32 {
@@ -77,7 +103,7 @@ pub unsafe fn prepare(
     // SAFETY: both pointers are null or writable by the contract of the C functions.
     unsafe {
         if let Some(workspace_bytes) = workspace_bytes.as_mut() {
-            *workspace_bytes = state().workspace_bytes;
+            *workspace_bytes = state().workspace.for_operand(operand_bytes);
         }
         if !executor.is_null() {
             executor.write(Box::into_raw(Box::new(Executor { name, work })));

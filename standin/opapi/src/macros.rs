@@ -34,8 +34,10 @@ macro_rules! launched_operators {
                     // SAFETY: callers pass null or valid objects of this library, and pointers to write to.
                     unsafe {
                         let copied = (|| Some(($(<$type as Argument>::from_raw($argument)?,)*)))();
+                        let operand_bytes =
+                            copied.as_ref().map_or(0, |($($argument,)*)| 0 $(.max($argument.tensor_bytes()))*);
                         let work = copied.map(|($($argument,)*)| Box::new(move || { $body; }) as Work);
-                        prepare(NAME, work, workspace_bytes, executor)
+                        prepare(NAME, work, operand_bytes, workspace_bytes, executor)
                     }
                 }
 
