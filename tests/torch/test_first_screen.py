@@ -201,7 +201,7 @@ def test_gaps_between_small_blocks_are_told_with_the_line_that_keeps_them(tmp_pa
     screen = first_screen(found.report)
     line = marked_line("# SMALL small-gaps")
     assert "Reason: fragmentation: only small blocks find room" in screen and culprit("small-gaps") in screen, screen
-    gaps = rf"MiB lie in gaps of segments for small blocks \(held by blocks allocated at \S*{JOBS}:{line} small_gaps\S*\)"
+    gaps = rf"lie in gaps of segments for small blocks \(held by blocks allocated at \S*{JOBS}:{line} small_gaps\S*\)"
     assert re.search(gaps, screen), screen
     assert "expandable_segments" not in screen and "together." not in screen, screen
 
