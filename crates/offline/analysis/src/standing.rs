@@ -132,6 +132,9 @@ struct Burst {
 struct DeviceState {
     used_bytes: u64,
     peak_bytes: u64,
+    /// The largest block of workspace since the last look. Where a queue of tasks hands it on it is in use for the time of
+    /// an operator only, and the pool keeps what was once needed.
+    workspace: Option<LiveBlock>,
     /// The latest step that was looked at.
     looked_at: u64,
     /// Blocks of weights at the last look.
@@ -171,6 +174,10 @@ impl Standing {
     pub fn block(&mut self, change: &BlockChange<'_>, situation: &Situation, names: &dyn Names) {
         self.pieces.block(change, situation);
         let (BlockChange::Begins(block, said) | BlockChange::Ends(block, said)) = change;
+        if block.properties.pool == Pool::PytorchWorkspace {
+            let state = self.devices.entry(block.properties.device);
+            state.workspace = larger(state.workspace, block);
+        }
         if !is_framework_pool(block.properties.pool) {
             return;
         }
@@ -226,13 +233,16 @@ impl Standing {
     fn look(&mut self, device: Device, device_step: u64, step: u64, situation: &Situation, names: &dyn Names) {
         let mut places: FxHashMap<PlaceKey, Look> = FxHashMap::default();
         let mut weights = 0;
+        let mut workspace = self.devices.entry(device).workspace.take();
         let mut bursts: FxHashMap<(StackId, u64), Burst> = FxHashMap::default();
         let is_of_interest = |block: &&LiveBlock| block.properties.device == device && !block.shadow;
         for block in situation.live_blocks().filter(is_of_interest) {
             let pool = block.properties.pool;
             let site = match pool {
-                // Whoever needs more gets more; who that is may differ from time to time.
-                Pool::PytorchWorkspace => None,
+                Pool::PytorchWorkspace => {
+                    workspace = larger(workspace, block);
+                    continue;
+                }
                 pool if is_framework_pool(pool) => Some(Site::of(block)),
                 _ => continue,
             };
@@ -256,6 +266,11 @@ impl Standing {
                 }
                 _ => {}
             }
+        }
+        if let Some(example) = workspace {
+            // Whoever needs more gets more; who that is may differ from time to time.
+            let look = Look { device_step, step, bytes: example.size_bytes, blocks: 1, example };
+            places.insert((device, Pool::PytorchWorkspace, None), look);
         }
         let state = self.devices.entry(device);
         (state.weights, state.bursts) = (weights, bursts);
@@ -294,6 +309,11 @@ impl Standing {
         let pieces = self.pieces.finish(situation, names);
         StandingReport { swelling, doubled_states, kept_gradients, pieces }
     }
+}
+
+/// The larger of two blocks; of equal ones the later.
+fn larger(known: Option<LiveBlock>, block: &LiveBlock) -> Option<LiveBlock> {
+    known.filter(|known| known.size_bytes > block.size_bytes).or(Some(*block))
 }
 
 /// The looks over which a place has become larger every time, if it has done so up to the end, and by enough.

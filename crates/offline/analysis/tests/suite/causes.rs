@@ -120,6 +120,22 @@ fn a_workspace_swells_whoever_asks_for_it() {
     assert!(fixed.starts_with("No leaks found") && grown_once.starts_with("No leaks found"), "{fixed}\n{grown_once}");
 }
 
+#[test]
+fn a_workspace_swells_though_it_is_in_use_for_a_moment_only() {
+    let workspace = |bytes_of_step: fn(u64) -> u64| {
+        said(&steps(|dump, step| {
+            for operator in 1..=2 {
+                let size = bytes_of_step(step) / operator;
+                dump.malloc_with("PTA_WORKSPACE", 0, 0x100_0000, size, "", "/me/train.py(8): step\n");
+                dump.free("PTA_WORKSPACE", 0x100_0000);
+            }
+        }))
+    };
+    let text = workspace(|step| 8192 * step);
+    assert!(text.starts_with("Growth: the workspace of operators becomes larger with every step, 8.0 KiB"), "{text}");
+    assert!(workspace(|_| 8192).starts_with("No leaks found"));
+}
+
 /// States for two weights, made by the steps of optimizers at these lines.
 fn states(lines: &[u64]) -> Dump {
     steps(|dump, step| {
