@@ -29,7 +29,6 @@ pub fn finish_all(
     terminal: &Terminal,
     tell_found: &mut dyn FnMut(&[ProcessReport]),
 ) -> Vec<ProcessReport> {
-    let told = |result: Result<_, String>| result.map_err(|message| terminal.error(message)).ok();
     let all: Vec<&RecordingDirectory> = recordings.iter().collect();
     let answered = for_each(&all, ANALYSING, |index, progress| {
         let mut answered = Answered::of(&recordings[index], change, progress)?;
@@ -38,13 +37,17 @@ pub fn finish_all(
         }
         Ok(answered)
     });
-    let answered: Vec<Answered<'_>> = answered.into_iter().filter_map(told).collect();
+    let answered: Vec<Answered<'_>> = what_worked(answered, terminal);
     let found: Vec<ProcessReport> = answered.iter().map(|answered| answered.report().clone()).collect();
     tell_found(&found);
     let left: Vec<&RecordingDirectory> = answered.iter().map(Answered::recording).collect();
     let reports = for_each(&left, WRITING, |index, progress| answered[index].write_files(progress));
-    let told = |result: Result<_, String>| result.map_err(|message| terminal.error(message)).ok();
-    reports.into_iter().filter_map(told).collect()
+    what_worked(reports, terminal)
+}
+
+/// Results without the errors, which are told.
+fn what_worked<Value>(results: Vec<Result<Value, String>>, terminal: &Terminal) -> Vec<Value> {
+    results.into_iter().filter_map(|result| result.map_err(|message| terminal.error(message)).ok()).collect()
 }
 
 /// Does something with each recording, under one progress bar.
