@@ -17,7 +17,7 @@ use msmemscope_report::units::{bytes, counted};
 use msmemscope_results::flight;
 use msmemscope_results::recordings::{RecordingDirectory, recording_of_process};
 use msmemscope_trace::Trace;
-use msmemscope_trace::requests::{Answer, Command, Condition, Requests};
+use msmemscope_trace::requests::{Answer, Asked, Command, Condition, Requests, Turn};
 
 use crate::analyzing::print_json;
 use crate::exit_status::ExitStatus;
@@ -85,15 +85,9 @@ pub fn control_jobs(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let (target, verb, arguments) = read_operands(&invocation.operands)?;
     let patience = patience(invocation)?;
     let change = read_changes(verb, arguments)?;
-    let mut jobs = running_jobs(target, terminal)?;
-    for job in &mut jobs {
-        job.text = match &change {
-            Some(change) => job.changed_settings(change)?,
-            None => Vec::new(),
-        };
-    }
+    let jobs = running_jobs(target, terminal)?;
     let answers = match verb.command() {
-        Some(command) => ask(&jobs, verb, command, patience)?,
+        Some(command) => ask(&jobs, verb, command, change.as_ref(), patience)?,
         None => vec![Answer::Met; jobs.len()],
     };
     let is_met = answers.iter().all(|answer| *answer == Answer::Met);
@@ -183,7 +177,6 @@ struct Job {
     recording: RecordingDirectory,
     requests: Requests,
     place: Place,
-    text: Vec<u8>,
 }
 
 /// The running processes of what the user named, or of the latest run.
@@ -200,7 +193,7 @@ fn running_jobs(target: &[OsString], terminal: &Terminal) -> Result<Vec<Job>, St
         let requests = Requests::open(&recording.trace_path()).map_err(|error| format!("{shown}: {error}"))?;
         let place =
             Trace::introduction(&recording.trace_path()).map(|known| known.definitions.place()).unwrap_or_default();
-        jobs.push(Job { recording, requests, place, text: Vec::new() });
+        jobs.push(Job { recording, requests, place });
     }
     match jobs.is_empty() {
         true => Err("none of these processes is running any more".to_owned()),
@@ -228,25 +221,51 @@ fn check_process_owner(process_id: u32) -> Result<(), String> {
 }
 
 /// Asks all jobs at once, and waits for them together.
-fn ask(jobs: &[Job], verb: Verb, command: Command, patience: Duration) -> Result<Vec<Answer>, String> {
+fn ask(
+    jobs: &[Job],
+    verb: Verb,
+    command: Command,
+    change: Option<&SettingsChange>,
+    patience: Duration,
+) -> Result<Vec<Answer>, String> {
     let deadline = Instant::now() + patience;
-    let failed = |job: &Job, error: std::io::Error| format!("{}: {error}", job.title());
+    let mut answers = vec![Answer::Occupied(None); jobs.len()];
     let mut asked = Vec::new();
-    for job in jobs {
-        asked.push(job.requests.ask(command, &job.text).map_err(|error| failed(job, error))?);
-    }
-    let mut answers = Vec::new();
-    for (job, asked) in jobs.iter().zip(&asked) {
-        let mut answer =
-            asked.wait(deadline.saturating_duration_since(Instant::now())).map_err(|error| failed(job, error))?;
-        if answer == Answer::NotYet && job.requests.has_moved().unwrap_or(false) {
-            answer = job.answer_elsewhere(asked.number());
-        } else if answer == Answer::NotYet && !verb.may_be_late() {
-            answer = asked.withdraw().map_err(|error| failed(job, error))?;
+    let mut occupied = Vec::new();
+    for (index, turn) in turns(jobs, deadline)? {
+        // Those that are free need not wait for the others.
+        match in_the_way(&jobs[index], &turn, command, Instant::now())? {
+            Some(_) => occupied.push((index, turn)),
+            None => asked.push((index, jobs[index].ask(turn, command, change)?)),
         }
-        answers.push(answer);
+    }
+    for (index, turn) in occupied {
+        match in_the_way(&jobs[index], &turn, command, deadline)? {
+            Some(earlier) => answers[index] = Answer::Occupied(Some(earlier)),
+            None => asked.push((index, jobs[index].ask(turn, command, change)?)),
+        }
+    }
+    for (index, asked) in asked {
+        answers[index] = jobs[index].wait(&asked, verb, deadline)?;
     }
     Ok(answers)
+}
+
+/// The right to ask each job, as far as others give it back in time. Everybody takes them in the same order, so that
+/// nobody waits for somebody who waits for them.
+fn turns(jobs: &[Job], deadline: Instant) -> Result<Vec<(usize, Turn<'_>)>, String> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|&index| &jobs[index].recording.path);
+    let mut turns = Vec::new();
+    for index in order {
+        let turn = jobs[index].requests.lock(deadline).map_err(|error| jobs[index].failed(error))?;
+        turns.extend(turn.map(|turn| (index, turn)));
+    }
+    Ok(turns)
+}
+
+fn in_the_way(job: &Job, turn: &Turn<'_>, command: Command, deadline: Instant) -> Result<Option<Command>, String> {
+    turn.wait_for_earlier(command, deadline).map_err(|error| job.failed(error))
 }
 
 impl Job {
@@ -254,8 +273,30 @@ impl Job {
         self.place.title(self.recording.identity.process_id)
     }
 
+    fn failed(&self, error: std::io::Error) -> String {
+        format!("{}: {error}", self.title())
+    }
+
     fn condition(&self) -> Result<Condition, String> {
-        self.requests.condition().map_err(|error| format!("{}: {error}", self.title()))
+        self.requests.condition().map_err(|error| self.failed(error))
+    }
+
+    /// Asks for a command. Settings are those of this moment, in which nobody else can change them.
+    fn ask<'j>(&self, turn: Turn<'j>, command: Command, change: Option<&SettingsChange>) -> Result<Asked<'j>, String> {
+        let text = change.map(|change| self.changed_settings(change)).transpose()?.unwrap_or_default();
+        turn.ask(command, &text).map_err(|error| self.failed(error))
+    }
+
+    fn wait(&self, asked: &Asked<'_>, verb: Verb, deadline: Instant) -> Result<Answer, String> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let answer = asked.wait(left).map_err(|error| self.failed(error))?;
+        if answer == Answer::NotYet && self.requests.has_moved().unwrap_or(false) {
+            return Ok(self.answer_elsewhere(asked.number()));
+        }
+        if answer == Answer::NotYet && !verb.may_be_late() {
+            return asked.withdraw().map_err(|error| self.failed(error));
+        }
+        Ok(answer)
     }
 
     /// The answer of a job whose recording has moved to where its settings want it.
@@ -291,6 +332,10 @@ impl Job {
             (Answer::NotYet, Verb::Snapshot) => format!("{}: without counters of the framework", late()),
             (Answer::NotYet, Verb::Step) => format!("{}, so there is no step to end", late()),
             (Answer::NotYet, _) => format!("{}; it will follow with its next one", late()),
+            (Answer::Occupied(Some(earlier)), _) => {
+                format!("not done: an earlier '{}' still waits for the job's next memory event", verb_of(earlier))
+            }
+            (Answer::Occupied(None), _) => "not done: another ctl still waits for its answer".to_owned(),
             (Answer::Met, Verb::Step) => format!("step {} ends here", condition.steps),
             (Answer::Met, Verb::Status) => self.status(&state, condition),
             (Answer::Met, Verb::Set) => format!("{state}, with the new settings"),
@@ -319,9 +364,16 @@ impl Job {
                 Answer::Met => "done",
                 Answer::Refused(_) => "refused",
                 Answer::NotYet => "not yet",
+                Answer::Occupied(_) => "occupied",
             },
         }))
     }
+}
+
+/// The word by which users ask for a command.
+fn verb_of(command: Command) -> &'static str {
+    let names = |(_, verb): &&(&str, Verb)| verb.command() == Some(command);
+    VERBS.iter().find(names).map_or("request", |(word, _)| word)
 }
 
 fn word(state: RecordingState) -> &'static str {

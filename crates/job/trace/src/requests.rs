@@ -49,6 +49,12 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether nothing is missed if this takes the place of an earlier one that nobody has met.
+    fn replaces(self, earlier: Self) -> bool {
+        let is_state = |command| matches!(command, Self::Start | Self::Stop);
+        is_state(self) && is_state(earlier)
+    }
+
     const ALL: [Command; 5] = [Self::Start, Self::Stop, Self::Step, Self::Snapshot, Self::Configure];
 
     fn from_code(code: u32) -> Option<Self> {
@@ -215,6 +221,8 @@ pub enum Answer {
     Refused(i32),
     /// The process has written no record since.
     NotYet,
+    /// It was not asked for: an earlier request still waits, which is this one where that is known.
+    Occupied(Option<Command>),
 }
 
 /// The door to a running process, for its user.
@@ -267,6 +275,23 @@ impl Requests {
         Ok(header)
     }
 
+    /// Whether nobody will look at this file again.
+    fn is_gone(&self) -> io::Result<bool> {
+        Ok(self.has_ended()? || self.has_moved()?)
+    }
+
+    fn wait_for_answer(&self, number: u32, patience: Duration) -> io::Result<Answer> {
+        let started = Instant::now();
+        let mut pauses = Pauses::default();
+        loop {
+            let answer = self.answer(number)?;
+            if answer != Answer::NotYet || started.elapsed() >= patience || self.is_gone()? {
+                return Ok(answer);
+            }
+            pauses.rest();
+        }
+    }
+
     /// What the process records.
     pub fn condition(&self) -> io::Result<Condition> {
         let header = self.header()?;
@@ -287,23 +312,31 @@ impl Requests {
         Ok(self.file.metadata()?.nlink() == 0)
     }
 
-    /// Asks for something, in place of what nobody has taken yet. One at a time: others wait for the answer.
-    pub fn ask(&self, command: Command, text: &[u8]) -> io::Result<Asked<'_>> {
-        if text.len() > LONGEST_TEXT_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the settings are too long"));
+    /// Keeps others from asking. One at a time: they wait until this one has its answer. None if others do not get
+    /// theirs in time.
+    pub fn lock(&self, deadline: Instant) -> io::Result<Option<Turn<'_>>> {
+        let mut pauses = Pauses::default();
+        loop {
+            if let Some(lock) = Lock::try_take(&self.file)? {
+                return Ok(Some(Turn { requests: self, lock }));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            pauses.rest();
         }
-        let lock = Lock::take(&self.file)?;
+    }
+
+    /// The request that nobody has taken, if it is whole: its number and what it wants.
+    fn waiting(&self) -> io::Result<Option<(u32, Command)>> {
         let header = self.header()?;
-        let earlier = u32_at(&header, file_offset::REQUEST_NUMBER).max(u32_at(&header, file_offset::ANSWER_NUMBER));
-        let number = earlier.checked_add(1).unwrap_or(1);
-        let write = |bytes: &[u8], offset: usize| self.file.write_all_at(bytes, offset as u64);
-        write(&0u32.to_le_bytes(), file_offset::REQUEST_NUMBER)?;
-        write(text, file_offset::REQUEST_TEXT)?;
-        write(&(command as u32).to_le_bytes(), file_offset::REQUEST_COMMAND)?;
-        write(&(text.len() as u32).to_le_bytes(), file_offset::REQUEST_TEXT_BYTES)?;
-        write(&checksum(number, command as u32, text).to_le_bytes(), file_offset::REQUEST_CHECKSUM)?;
-        write(&number.to_le_bytes(), file_offset::REQUEST_NUMBER)?;
-        Ok(Asked { requests: self, number, _lock: lock })
+        let number = u32_at(&header, file_offset::REQUEST_NUMBER);
+        let command = u32_at(&header, file_offset::REQUEST_COMMAND);
+        let length = u32_at(&header, file_offset::REQUEST_TEXT_BYTES) as usize;
+        let text = header[file_offset::REQUEST_TEXT..].get(..length);
+        let expected = u64_at(&header, file_offset::REQUEST_CHECKSUM);
+        let is_whole = number != 0 && text.is_some_and(|text| checksum(number, command, text) == expected);
+        Ok(Command::from_code(command).filter(|_| is_whole).map(|command| (number, command)))
     }
 
     /// The answer to a request, if it is there.
@@ -316,6 +349,71 @@ impl Requests {
                 errno => Answer::Refused(errno),
             },
         })
+    }
+}
+
+/// Longer and longer pauses between two looks.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    fn rest(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = LONGEST_PAUSE.min(self.0 * 2);
+    }
+}
+
+/// The right to ask, which only one has at a time.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    requests: &'a Requests,
+    lock: Lock<'a>,
+}
+
+impl<'a> Turn<'a> {
+    /// Waits until no earlier request is in the way of a command, and gives the one that is when the time is over.
+    pub fn wait_for_earlier(&self, command: Command, deadline: Instant) -> io::Result<Option<Command>> {
+        let mut pauses = Pauses::default();
+        let mut last = None;
+        while let Some((number, earlier)) = self.requests.waiting()? {
+            if command.replaces(earlier) {
+                return Ok(None);
+            }
+            if Instant::now() >= deadline || self.requests.is_gone()? {
+                return Ok(Some(earlier));
+            }
+            last = Some(number);
+            pauses.rest();
+        }
+        // What was taken just now is met with its answer: other settings are known only then.
+        if let Some(number) = last {
+            self.requests.wait_for_answer(number, LAST_MOMENT)?;
+        }
+        Ok(None)
+    }
+
+    /// Asks for something, in place of what nobody has taken yet.
+    pub fn ask(self, command: Command, text: &[u8]) -> io::Result<Asked<'a>> {
+        let Self { requests, lock } = self;
+        if text.len() > LONGEST_TEXT_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the settings are too long"));
+        }
+        let header = requests.header()?;
+        let earlier = u32_at(&header, file_offset::REQUEST_NUMBER).max(u32_at(&header, file_offset::ANSWER_NUMBER));
+        let number = earlier.checked_add(1).unwrap_or(1);
+        let write = |bytes: &[u8], offset: usize| requests.file.write_all_at(bytes, offset as u64);
+        write(&0u32.to_le_bytes(), file_offset::REQUEST_NUMBER)?;
+        write(text, file_offset::REQUEST_TEXT)?;
+        write(&(command as u32).to_le_bytes(), file_offset::REQUEST_COMMAND)?;
+        write(&(text.len() as u32).to_le_bytes(), file_offset::REQUEST_TEXT_BYTES)?;
+        write(&checksum(number, command as u32, text).to_le_bytes(), file_offset::REQUEST_CHECKSUM)?;
+        write(&number.to_le_bytes(), file_offset::REQUEST_NUMBER)?;
+        Ok(Asked { requests, number, _lock: lock })
     }
 }
 
@@ -335,17 +433,7 @@ impl Asked<'_> {
 
     /// Waits for the answer, as long as there may be one.
     pub fn wait(&self, patience: Duration) -> io::Result<Answer> {
-        let started = Instant::now();
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let answer = self.requests.answer(self.number)?;
-            let is_over = started.elapsed() >= patience || self.requests.has_ended()? || self.requests.has_moved()?;
-            if answer != Answer::NotYet || is_over {
-                return Ok(answer);
-            }
-            std::thread::sleep(pause);
-            pause = LONGEST_PAUSE.min(pause * 2);
-        }
+        self.requests.wait_for_answer(self.number, patience)
     }
 
     /// Takes the request back, unless the process has it already.
@@ -360,16 +448,16 @@ impl Asked<'_> {
 struct Lock<'a>(&'a File);
 
 impl<'a> Lock<'a> {
-    fn take(file: &'a File) -> io::Result<Self> {
-        loop {
-            // SAFETY: plain system call.
-            if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
-                return Ok(Self(file));
-            }
-            let error = io::Error::last_os_error();
-            if error.kind() != io::ErrorKind::Interrupted {
-                return Err(error);
-            }
+    /// None while somebody else has it.
+    fn try_take(file: &'a File) -> io::Result<Option<Self>> {
+        // SAFETY: plain system call.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(Some(Self(file)));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+            _ => Err(error),
         }
     }
 }
@@ -407,6 +495,10 @@ mod tests {
         (TraceFile::create(name, &identity, 64 << 20).expect("a trace"), path)
     }
 
+    fn ask<'a>(requests: &'a Requests, command: Command, text: &[u8]) -> Asked<'a> {
+        requests.lock(Instant::now()).expect("a lock").expect("nobody else asks").ask(command, text).expect("asked")
+    }
+
     #[test]
     fn a_request_goes_there_and_its_answer_back() {
         let directory = tempfile::tempdir().expect("temporary directory");
@@ -417,7 +509,7 @@ mod tests {
         let chunk = file.allocate_chunk(1, 0).expect("a chunk");
         assert!(!chunk.is_request_waiting());
         let requests = Requests::open(&path).expect("ours");
-        let asked = requests.ask(Command::Configure, b"1;output=x").expect("asked");
+        let asked = ask(&requests, Command::Configure, b"1;output=x");
         assert!(chunk.is_request_waiting());
         assert_eq!(asked.wait(Duration::ZERO).expect("readable"), Answer::NotYet);
         let request = file.take_request().expect("a request");
@@ -426,10 +518,49 @@ mod tests {
         file.answer_request(request.number, libc::EINVAL);
         assert_eq!(asked.wait(Duration::ZERO).expect("readable"), Answer::Refused(libc::EINVAL));
         drop(asked);
-        let asked = requests.ask(Command::Step, b"").expect("asked");
+        let asked = ask(&requests, Command::Step, b"");
         assert_eq!(asked.withdraw().expect("withdrawn"), Answer::NotYet);
         assert!(file.take_request().is_none());
         assert_eq!(requests.condition().expect("shown").state, Some(RecordingState::Shadow));
+    }
+
+    #[test]
+    fn what_waits_is_not_lost_to_the_next() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let (file, path) = trace(&directory);
+        file.accept_requests();
+        let (requests, others) = (Requests::open(&path).expect("ours"), Requests::open(&path).expect("ours"));
+        let turn = || requests.lock(Instant::now()).expect("a lock");
+        let in_the_way = |command| {
+            let turn = turn().expect("nobody else asks");
+            turn.wait_for_earlier(command, Instant::now()).expect("readable")
+        };
+        let stop = ask(&others, Command::Stop, b"");
+        assert!(turn().is_none(), "while somebody waits for the answer");
+        drop(stop);
+        for command in [Command::Step, Command::Snapshot, Command::Configure] {
+            assert_eq!(in_the_way(command), Some(Command::Stop));
+        }
+        assert_eq!(in_the_way(Command::Start), None, "the later of the two counts");
+        drop(ask(&requests, Command::Start, b""));
+        assert_eq!(file.take_request().map(|request| request.command), Some(Command::Start));
+        drop(ask(&requests, Command::Configure, b"1;output=x"));
+        for command in [Command::Start, Command::Configure] {
+            assert_eq!(in_the_way(command), Some(Command::Configure));
+        }
+        // Whoever waits goes on once the job has answered.
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let turn = turn().expect("nobody else asks");
+                turn.wait_for_earlier(Command::Configure, Instant::now() + Duration::from_secs(60))
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            let request = file.take_request().expect("a request");
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waiting.is_finished(), "taken, but not met");
+            file.answer_request(request.number, 0);
+            assert_eq!(waiting.join().expect("no panic").expect("readable"), None);
+        });
     }
 
     #[test]
@@ -444,7 +575,7 @@ mod tests {
             (file_offset::REQUEST_TEXT_BYTES, u32::MAX),
         ] {
             let requests = Requests::open(&path).expect("ours");
-            let _asked = requests.ask(Command::Start, b"").expect("asked");
+            let _asked = ask(&requests, Command::Start, b"");
             hostile.write_all_at(&value.to_le_bytes(), offset as u64).expect("written");
             assert_eq!(file.take_request(), None);
             assert_eq!(file.take_request(), None, "and not looked at again");

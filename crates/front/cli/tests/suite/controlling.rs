@@ -1,15 +1,21 @@
 //! `ctl`: jobs are started, stopped and changed while they run, and give results; others' jobs and files are refused.
 
-use std::io::{BufRead, BufReader};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use msmemscope_config::{Recording, apply_python_config};
+use msmemscope_event::{Fact, Pool};
+use msmemscope_trace::Trace;
 use serde_json::Value;
 
 use crate::support::{
     Bench, Recorded, assert_success, attribute, column, job, recordings, release, run, stderr, stdout,
 };
 use crate::top::{Running, signal};
+use crate::truth::{Call, assert_nothing_lost, true_calls};
 
 /// Works until it is sent SIGUSR1.
 const WORK: &str = "init device:0 alloc:5000 catch say:ready beat say:done";
@@ -137,6 +143,121 @@ fn a_job_that_rests_follows_later() {
     signal(process_id, libc::SIGUSR1);
     job.hear("int=0 term=0 usr1=2");
     job.launcher.wait().expect("its end");
+}
+
+#[test]
+fn what_waits_for_a_job_that_rests_is_not_lost_to_the_next() {
+    let bench = Bench::new();
+    let mut job = Running::start(&bench, "init device:0 alloc:5000 catch say:ready wait alloc:1000 say:awake wait");
+    job.hear("ready");
+    let output = bench.output().display().to_string();
+    let late = |arguments: &[&str], words: &str| {
+        let refused = ctl(&bench, &[&[output.as_str()][..], arguments, &["--wait=0.1"]].concat());
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(stdout(&refused).contains(words), "{arguments:?}: {}", stdout(&refused));
+    };
+    late(&["start"], "it will follow with its next one");
+    late(&["stop"], "it will follow with its next one");
+    let occupied = "not done: an earlier 'stop' still waits for the job's next memory event";
+    late(&["step"], occupied);
+    late(&["set", "call_stack=c:3"], occupied);
+    let process_id = told(&bench, &[&output, "status"])["process_id"].as_u64().expect("a process");
+    signal(process_id, libc::SIGUSR1);
+    job.hear("int=0 term=0 usr1=1");
+    job.hear("awake");
+    assert_eq!(told(&bench, &[&output, "status"])["state"], "paused", "as the latest of them wanted");
+    signal(process_id, libc::SIGUSR1);
+    job.hear("int=0 term=0 usr1=2");
+    job.launcher.wait().expect("its end");
+}
+
+/// What the recorder saw of driver memory, paused or not.
+fn calls_of(trace: &Trace) -> Vec<Call> {
+    let mut calls = Vec::new();
+    let mut sizes = HashMap::new();
+    let mut records = trace.records();
+    while let Some(record) = records.next() {
+        let (is_allocation, address) = match record.fact {
+            Fact::Allocation { properties, address, size_bytes } if properties.pool == Pool::Hal => {
+                sizes.insert(address, size_bytes);
+                (true, address)
+            }
+            Fact::Free { properties, address } if properties.pool == Pool::Hal => (false, address),
+            _ => continue,
+        };
+        calls.push(Call { is_allocation, address, size_bytes: sizes.get(&address).copied().unwrap_or_default() });
+    }
+    calls
+}
+
+/// Three users change a setting each, and a fourth starts and stops, all of them at the same time.
+#[test]
+fn a_thousand_commands_at_the_same_time_lose_nothing_and_change_nothing() {
+    const COMMANDS_OF_EACH: u64 = 250;
+    let bench = Bench::new();
+    let log = bench.path("log");
+    std::fs::create_dir(&log).expect("a directory");
+    let mut command = bench.msmemscope(["--output"]);
+    command.arg(bench.output()).arg("--").arg(job()).args(WORK.split_whitespace()).arg("exit:7");
+    command.env("STANDIN_LOG", &log);
+    let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut output = BufReader::new(launcher.stdout.take().expect("its output"));
+    let mut heard = String::new();
+    output.read_line(&mut heard).expect("a line");
+    let process_id = bench.recording().process_id();
+    let process = process_id.to_string();
+    let steps = AtomicU64::new(0);
+    let ask = |arguments: &[&str]| {
+        let output = ctl(&bench, &[&[process.as_str()][..], arguments, &["--wait=60", "--json"]].concat());
+        let answer: Value = serde_json::from_str(&stdout(&output)).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+        let answer = answer["processes"][0]["answer"].clone();
+        let may_be_refused = arguments == ["step"];
+        assert!(answer == "done" || may_be_refused && answer == "refused", "{arguments:?}: {answer}");
+        steps.fetch_add(u64::from(arguments == ["step"] && answer == "done"), Ordering::Relaxed);
+    };
+    let change = |key: &str, values: &[&str], seed: u64| {
+        let mut last = values[0];
+        for turn in 0..COMMANDS_OF_EACH {
+            match (turn * 31 + seed * 17) % 5 {
+                0 => ask(&["step"]),
+                1 => ask(&["status"]),
+                _ => {
+                    last = values[(turn * 7 + seed) as usize % values.len()];
+                    ask(&["set", &format!("{key}={last}")]);
+                }
+            }
+        }
+        (key.to_owned(), last.to_owned())
+    };
+    let switch = || {
+        for turn in 0..COMMANDS_OF_EACH {
+            ask(&[["stop", "step", "start", "step", "status"][(turn % 5) as usize]]);
+        }
+    };
+    let expected: Vec<(String, String)> = std::thread::scope(|scope| {
+        let switching = scope.spawn(switch);
+        let changing = [
+            scope.spawn(|| change("call_stack", &["c:1", "c:2", "c:9"], 1)),
+            scope.spawn(|| change("analysis", &["leaks", "leaks,decompose", "inefficient"], 2)),
+            scope.spawn(|| change("steps", &["1", "2,5", "9"], 3)),
+        ];
+        switching.join().expect("no panic");
+        changing.map(|thread| thread.join().expect("no panic")).to_vec()
+    });
+    let status = told(&bench, &[&process, "status"]);
+    assert_eq!((&status["state"], &status["steps"]), (&Value::from("recording"), &steps.into_inner().into()));
+    let trace = || Trace::open(&bench.recording().0.join("recording.trace")).expect("a trace");
+    let latest = trace().definitions().settings().last().map(|known| known.text.to_vec()).expect("settings");
+    let latest = Recording::from_environment(std::str::from_utf8(&latest).expect("text")).expect("settings").settings;
+    let expected: Vec<_> = expected.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let (with_all, _) = apply_python_config(&expected).expect("settings").apply_to(&latest);
+    assert_eq!(latest, with_all, "nobody's change is lost to another's");
+
+    signal(u64::from(process_id), libc::SIGUSR1);
+    output.read_to_string(&mut heard).expect("its output");
+    let end = launcher.wait_with_output().expect("its end");
+    assert_eq!((end.status.code(), heard.as_str()), (Some(7), "ready\ndone\n"), "{}", stderr(&end));
+    assert_nothing_lost(&calls_of(&trace()), &true_calls(&log, process_id), false);
 }
 
 #[test]

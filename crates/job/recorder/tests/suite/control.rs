@@ -82,7 +82,8 @@ fn ask_at_random(seed: u64, most: usize) -> usize {
     if let Some((requests, _)) = door(&lab, &mut job) {
         while answered < most {
             let (command, text) = request(&recording, &mut numbers);
-            let asked = requests.ask(command, text.as_bytes()).expect("asked");
+            let turn = requests.lock(Instant::now()).expect("a lock").expect("nobody else asks");
+            let asked = turn.ask(command, text.as_bytes()).expect("asked");
             let answer = asked.wait(PATIENCE).expect("the trace");
             match (answer, command) {
                 (Answer::NotYet, _) => {
@@ -98,6 +99,7 @@ fn ask_at_random(seed: u64, most: usize) -> usize {
                     steps += 1;
                 }
                 (Answer::Met, _) => {}
+                (Answer::Occupied(_), _) => panic!("{command:?} was asked for"),
             }
             answered += 1;
             let condition = requests.condition().expect("the trace");
