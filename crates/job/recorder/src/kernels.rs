@@ -306,8 +306,8 @@ fn record_launch(device: u16, stream_id: u32, task_id: u32, hash: u64) {
     }
 }
 
-/// A card that nobody chose before our eyes, or in a child that goes on with what its parent chose, or whose channel another
-/// profiler has had.
+/// A card that nobody chose before our eyes, or in a child that goes on with what its parent chose, or whose channel
+/// another profiler has had.
 #[cold]
 fn first_launch_on(device: u16) {
     if usize::from(device) < MOST_DEVICES && kernel_channel::is_worth_opening(device) {
