@@ -191,7 +191,8 @@ def test_what_is_wrong_with_a_dataset_is_named_counted_and_left_out(ask, dataset
 
 def test_of_two_runs_of_a_rank_the_later_one_counts(ask, dataset):
     path, manifest = manifest_of(dataset, 0)
-    earlier = {**manifest, "start_ns": manifest["start_ns"] - 1, "files": []}
+    began_ns = manifest["start_ns"]
+    earlier = {**manifest, "start_ns": began_ns - 1, "end_ns": began_ns, "files": []}
     for entry in manifest["files"]:
         file = dataset / entry["path"]
         copy = file.with_name(f"part-v1-earlier-{file.name}")
