@@ -10,15 +10,23 @@ from .. import _internal
 from ..describe import DETAIL_1
 
 
-def label_memory(tensor: Any, label: int) -> None:
-    """Label the block that holds a tensor on a device. Whatever has no such block is left alone."""
+def storage_address(tensor: Any) -> int | None:
+    """Where the memory behind a tensor on a device starts. None for whatever has no such memory."""
     if not isinstance(tensor, torch.Tensor):
-        return
+        return None
     try:
         # A distributed tensor has its memory in the local part.
         tensor = getattr(tensor, "_local_tensor", tensor)
-        if tensor.device.type not in ("cpu", "meta"):
-            _internal.label_address(tensor.untyped_storage().data_ptr(), DETAIL_1, label)
+        if tensor.device.type in ("cpu", "meta"):
+            return None
+        return tensor.untyped_storage().data_ptr()
     except (RuntimeError, ValueError, NotImplementedError):
         # Tensors that only stand for others (fake, functional, not yet initialized) have no memory.
-        return
+        return None
+
+
+def label_memory(tensor: Any, label: int) -> None:
+    """Label the block that holds a tensor on a device. Whatever has no such block is left alone."""
+    address = storage_address(tensor)
+    if address is not None:
+        _internal.label_address(address, DETAIL_1, label)

@@ -9,6 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from .. import _internal
 from .harmless import harmless
 from .memory_labels import label_memory
+from .weights import label_weights
 
 _handles: list[Any] = []
 
@@ -23,10 +24,10 @@ def follow(is_wanted: bool) -> None:
 
 @harmless("memory of an optimizer")
 def _stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
-    weight, gradient, state = (_internal.intern(label) for label in ("weight", "gradient", "optimizer_state"))
+    gradient, state = (_internal.intern(label) for label in ("gradient", "optimizer_state"))
+    label_weights(parameter for group in optimizer.param_groups for parameter in group["params"])
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            label_memory(parameter, weight)
             label_memory(parameter.grad, gradient)
             values = optimizer.state.get(parameter)
             for value in values.values() if isinstance(values, dict) else ():

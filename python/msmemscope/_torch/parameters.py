@@ -13,11 +13,10 @@ from typing import Any, Callable
 import torch
 from torch.nn.modules import module as torch_module
 
-from .. import _internal
 from ..frameworks._vllm_memory import tagged_modules
 from .harmless import harmless
-from .memory_labels import label_memory
 from .module_calls import Observation, is_compiling
+from .weights import label_weights
 
 _handles: list[Any] = []
 _moving: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
@@ -43,17 +42,11 @@ def follow(is_wanted: bool) -> None:
                 torch.nn.Module._apply = original  # type: ignore[method-assign]
 
 
-def _label(parameters: Any) -> None:
-    weight = _internal.intern("weight")
-    for parameter in parameters:
-        label_memory(parameter, weight)
-
-
 @harmless("weights of a module")
 def _registered(module: Any, name: str, parameter: Any) -> None:
     # Nothing has memory while a compiler only looks at the program.
     if not is_compiling():
-        _label((parameter,))
+        label_weights((parameter,))
 
 
 @harmless("weights of a module")
@@ -63,12 +56,12 @@ def _called(module: Any, arguments: Any) -> None:
         return
     _called_modules.update(module.modules())
     if module not in tagged_modules:
-        _label(module.parameters())
+        label_weights(module.parameters())
 
 
 @harmless("weights of a module")
 def _moved(module: Any) -> None:
-    _label(module._parameters.values())
+    label_weights(module._parameters.values())
 
 
 def _observe_moves() -> None:

@@ -29,6 +29,17 @@ def _handle_after(state: Any, handle: Any, *_: Any, **__: Any) -> Any:
     return None if handle is None else id(handle)
 
 
+def _remember_sharded(arguments: tuple[Any, ...], result: Any) -> None:
+    from .._torch.weights import remember_sharded
+
+    remember_sharded(arguments[0])
+
+
+def _remember_flat(arguments: tuple[Any, ...], result: Any) -> None:
+    if arguments[0].uses_sharded_strategy:
+        _remember_sharded(arguments, result)
+
+
 _FSDP1 = "torch.distributed.fsdp"
 
 _DECOMPOSE_1 = (
@@ -46,6 +57,13 @@ _DECOMPOSE_1 = (
         "FlatParamHandle",
         "_init_flat_param_and_metadata",
         labels("fsdp1", None, "sharded_weight"),
+    ),
+    Target(
+        f"{_FSDP1}._flat_param",
+        "FlatParamHandle",
+        "shard",
+        labels("fsdp1", None, "sharded_weight"),
+        tagger=_remember_flat,
     ),
     Target(
         f"{_FSDP1}._flat_param",
@@ -68,7 +86,13 @@ _COMMON = (
         labels("fsdp2", "backward"),
         closes=_itself,
     ),
-    Target(f"{_FSDP2}._fsdp_param", "FSDPParam", "_init_sharded_param", labels("fsdp2", None, "sharded_weight")),
+    Target(
+        f"{_FSDP2}._fsdp_param",
+        "FSDPParam",
+        "_init_sharded_param",
+        labels("fsdp2", None, "sharded_weight"),
+        tagger=_remember_sharded,
+    ),
     Target(
         f"{_FSDP2}._fsdp_param",
         "FSDPParam",
