@@ -87,11 +87,11 @@ def assert_equal(rows, entries):
     assert max(map(abs, moments)) < TOLERATED_NS, sorted(moments)
 
 
-def assert_same_durations(output, entries):
-    """Kernels ran as long as they did, each of them a while."""
+def assert_same_durations(output, entries, is_fine):
+    """Kernels ran as long as they did, each of them a while if the card's clock is fine enough to tell."""
     table = run([PROGRAM, "export", output, "--to=kernels", "-o", "-"]).stdout.splitlines()
     ran = [int(row["Ran(ns)"]) for row in csv.DictReader(table)]
-    assert 0 not in ran, f"{ran.count(0)} of {len(ran)}"
+    assert not is_fine or 0 not in ran, f"{ran.count(0)} of {len(ran)}"
     moments = {kind: sum(entry.time for entry in entries if entry.kind == kind) for kind in PHASES}
     true = moments["kernel_end"] - moments["kernel_start"]
     assert abs(sum(ran) - true) < true / 20, (sum(ran), true)
@@ -127,7 +127,7 @@ def test_training_on_two_cards(tmp_path, training, variables):
     assert "kernels are not recorded" not in recorded.stderr
     rows, entries = kernel_rows(tmp_path / "out"), kernel_truth(tmp_path / "log")
     assert_equal(rows, entries)
-    assert_same_durations(tmp_path / "out", entries)
+    assert_same_durations(tmp_path / "out", entries, is_fine="STANDIN_CLOCK_KHZ" not in variables)
     launches = Counter((row.device, row.name.split("_")[0]) for row in rows if row.type == "KERNEL_LAUNCH")
     assert {device for device, _ in launches} == {0, 1}
     assert any("atmul" in name or "Addmm" in name or "Mm" in name for _, name in launches), launches
