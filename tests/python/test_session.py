@@ -159,7 +159,7 @@ def test_leaks_are_found_without_the_command_line(run):
     report = " ".join(one.stderr.split())
     assert "Call sites that hold more memory with every step" in report and "Leak: " in report
     assert "64.0 KiB 384 KiB 6 2-7 0 PyTorch" in report and "script.py:9 <module>" in report, one.stderr
-    assert "1.0 MiB 6.0 MiB 6 2-7 0 HAL" in report, one.stderr
+    assert "1.0 MiB 6.0 MiB 6 2-7 0 driver" in report, one.stderr
 
 
 def test_recording_as_context_manager_and_decorator(run):
