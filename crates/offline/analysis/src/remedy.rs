@@ -13,6 +13,9 @@ use serde::Serialize;
 
 use crate::out_of_memory::Failure;
 
+/// The setting with which segments grow.
+const JOINS_GAPS: &str = "expandable_segments:True";
+
 /// What other settings of the allocator would have changed: computed, not measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Remedy {
@@ -45,8 +48,10 @@ pub(crate) fn find(recording: &Recording, failure: &Failure) -> Option<Remedy> {
 fn of_requests(requests: &Requests, card_bytes: u64) -> Option<Remedy> {
     let trials = sweep(requests, Some(card_bytes), |_, _| {});
     let runs_out_as_recorded = trials.iter().any(|trial| trial.is_recorded && !trial.outcome.fits());
-    let best = trials.first().filter(|_| runs_out_as_recorded)?;
     let fits = |trial: &&Trial| trial.outcome.fits();
+    // Other settings keep just these sizes apart; segments that grow join whatever gaps there are.
+    let joins_gaps = |trial: &&Trial| fits(trial) && trial.spelling() == JOINS_GAPS;
+    let best = trials.iter().find(joins_gaps).or(trials.first()).filter(|_| runs_out_as_recorded)?;
     Some(Remedy {
         settings: Some(best).filter(fits).map(|best| best.spelling().to_owned()),
         peak_reserved_bytes: best.outcome.peak_reserved_bytes,

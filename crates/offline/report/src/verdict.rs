@@ -45,7 +45,7 @@ pub fn reason(failure: &Failure) -> Reason {
         && !matches!(failure.verdict, Verdict::Leak | Verdict::Growth);
     let position = if is_first { 0 } else { reason.advice.len() };
     if let Some(remedy) = remedy {
-        reason.advice.insert(position, computed(remedy));
+        reason.advice.insert(position, computed(remedy, &failure.allocator));
     }
     reason
 }
@@ -289,15 +289,17 @@ impl Reason {
 }
 
 /// What a replay says about other settings. Nobody has measured it.
-fn computed(remedy: &Remedy) -> String {
+fn computed(remedy: &Remedy, allocator: &AllocatorSettings) -> String {
     let card = bytes(remedy.card_bytes);
     match &remedy.settings {
-        Some(settings) => format!(
-            "Computed, not measured: with {} this request would have fitted: peak \
-             reserved {} of {card}.",
-            how_to_set(settings),
-            bytes(remedy.peak_reserved_bytes)
-        ),
+        Some(settings) => {
+            let now = allocator.options().map_or(String::new(), |(_, options)| format!(" (now {options})"));
+            let peak = bytes(remedy.peak_reserved_bytes);
+            format!(
+                "Computed, not measured: with {}{now} this request would have fitted: peak reserved {peak} of {card}.",
+                how_to_set(settings)
+            )
+        }
         None => format!(
             "Computed, not measured: no setting helps: with none of {} settings of the allocator would this request have \
              fitted into {card}.",
