@@ -14,6 +14,8 @@ pub enum Unit {
     Vector,
     /// Products of matrices.
     Cube,
+    /// Vectors in a kernel for both units, of which it leaves the other one alone.
+    MixedVector,
     /// The processor of the card.
     AiCpu,
 }
@@ -23,7 +25,12 @@ impl Unit {
     pub fn of(operator: &str) -> Self {
         let is_product =
             ["Matmul", "Mm", "Convolution", "Linear", "Attention"].iter().any(|part| operator.contains(part));
-        if is_product { Self::Cube } else { Self::Vector }
+        let is_norm = ["Norm", "Softmax"].iter().any(|part| operator.contains(part));
+        match (is_product, is_norm) {
+            (true, _) => Self::Cube,
+            (_, true) => Self::MixedVector,
+            _ => Self::Vector,
+        }
     }
 
     /// Its number in reports of tasks.
@@ -31,7 +38,17 @@ impl Unit {
         match self {
             Self::Vector => 66,
             Self::Cube => 108,
+            Self::MixedVector => 109,
             Self::AiCpu => 1,
+        }
+    }
+
+    /// How names of its kernels end.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Cube => "_mix_aic",
+            Self::MixedVector => "_mix_aiv",
+            Self::Vector | Self::AiCpu => "",
         }
     }
 }
@@ -117,7 +134,6 @@ pub unsafe fn launch_kernels(
 unsafe fn launch(unit: Unit, operator: &str, stream: *mut c_void, mut arguments: Arguments) -> i32 {
     let key = if unit == Unit::Cube { CUBE_TILING_KEY } else { VECTOR_TILING_KEY };
     let binary = format!("{operator}_{}", digits(operator));
-    let suffix = if unit == Unit::Cube { "_mix_aic" } else { "" };
     let size_bytes = size_of::<Arguments>();
     let pointer = (&raw mut arguments).cast::<c_void>();
     let handle = |name: String| {
@@ -137,7 +153,7 @@ unsafe fn launch(unit: Unit, operator: &str, stream: *mut c_void, mut arguments:
             let none = std::ptr::null_mut();
             return rtKernelLaunchWithHandleV2(handle(binary), key, 1, &raw const extended, none, stream, none);
         }
-        let name = if unit == Unit::AiCpu { operator.to_owned() } else { format!("{binary}_{key}{suffix}") };
+        let name = if unit == Unit::AiCpu { operator.to_owned() } else { format!("{binary}_{key}{}", unit.suffix()) };
         let none = std::ptr::null_mut();
         aclrtLaunchKernelWithHostArgs(handle(name), 1, stream, none, pointer, size_bytes, none, 0)
     }
