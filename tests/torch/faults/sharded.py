@@ -56,7 +56,9 @@ for _ in range(2):
 parameters = list(model.parameters())
 states = [value for parameter in parameters for value in optimizer.state[parameter].values()]
 known = {
-    "PTA@fsdp2@sharded_weight@ops" if is_framework else "PTA@model@weight": [address(parameter) for parameter in parameters],
+    "PTA@fsdp2@sharded_weight@ops" if is_framework else "PTA@model@weight": [
+        address(parameter) for parameter in parameters
+    ],
     "gradient": [address(parameter.grad) for parameter in parameters],
     "PTA@model@optimizer_state": [address(value) for value in states if value.device.type == "npu"],
 }
