@@ -138,7 +138,7 @@ pub(crate) fn follow(session: &Session, recordings: Vec<RecordingDirectory>) {
         }
         readers.push(reader);
     }
-    let opened = Opened::new(entries, None);
+    let opened = Opened::new(entries, None, Vec::new());
     // In the order in which they are shown.
     let place = |reader: &Reader| {
         let is_of =

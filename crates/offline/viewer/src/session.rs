@@ -32,14 +32,16 @@ pub(crate) struct Opened {
     pub(crate) entries: Vec<Arc<Entry>>,
     /// What could not be used of dump files.
     pub(crate) notice: Option<String>,
+    /// Where they were looked for.
+    pub(crate) places: Vec<PathBuf>,
 }
 
 impl Opened {
     /// Ranks in their order.
-    pub(crate) fn new(mut entries: Vec<Entry>, notice: Option<String>) -> Self {
+    pub(crate) fn new(mut entries: Vec<Entry>, notice: Option<String>, places: Vec<PathBuf>) -> Self {
         entries.sort_by_key(|entry| (entry.identity.rank.unwrap_or(u32::MAX), entry.identity.process_id));
         let origin_ns = entries.iter().map(|entry| entry.identity.first_ns).min().unwrap_or(0);
-        let mut opened = Self { origin_ns, entries: Vec::new(), notice };
+        let mut opened = Self { origin_ns, entries: Vec::new(), notice, places };
         entries.into_iter().for_each(|entry| opened.add(entry));
         opened
     }
@@ -348,5 +350,5 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
     if entries.is_empty() {
         return Err(notice.unwrap_or_else(|| "there is nothing to show".to_owned()));
     }
-    Ok(Opened::new(entries, notice))
+    Ok(Opened::new(entries, notice, settings.paths.clone()))
 }

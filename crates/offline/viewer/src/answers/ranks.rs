@@ -1,7 +1,7 @@
 //! `ranks`: all processes beside each other, job by job, as `msmemscope fleet` puts them together. What is known of a
 //! process comes from its summary, or from its recording where that has been read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use msmemscope_analysis::fleet::job::{JobReport, Member, Outlier};
@@ -37,7 +37,7 @@ impl Ranks {
         let mut answer = match &*latest {
             Some((members, answer)) if is_same(members) => answer.clone(),
             _ => {
-                let answer = compare(&known);
+                let answer = compare(&known, &opened.places);
                 *latest = Some((known.into_iter().map(|(_, member)| member).collect(), answer.clone()));
                 answer
             }
@@ -49,13 +49,14 @@ impl Ranks {
 }
 
 /// Jobs in their order, of each its rows; earlier runs of the same ranks are jobs of their own.
-fn compare(known: &[(usize, Arc<Member>)]) -> Value {
+fn compare(known: &[(usize, Arc<Member>)], places: &[PathBuf]) -> Value {
     let numbers: FxHashMap<&Path, usize> = known.iter().map(|(number, member)| (member.path(), *number)).collect();
     let (mut jobs, mut rows, mut copies) = (Vec::new(), Vec::new(), 0u64);
     let mut left: Vec<&Arc<Member>> = known.iter().map(|(_, member)| member).collect();
     while !left.is_empty() {
         let mut fleet = Fleet::default();
-        left.iter().for_each(|member| fleet.add_member(0, Arc::clone(member)));
+        let place = |member: &Member| places.iter().position(|place| member.path().starts_with(place));
+        left.iter().for_each(|member| fleet.add_member(place(member).unwrap_or(0), Arc::clone(member)));
         let report = fleet.finish();
         for job in &report.jobs {
             let number = jobs.len();

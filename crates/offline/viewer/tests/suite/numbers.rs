@@ -453,7 +453,7 @@ fn several_recordings_are_told_apart() {
         .collect();
     assert_eq!(different, [3]);
     let difference = viewer.ask("flame?kind=difference&r=0&r2=2&minimum=0");
-    let peak = |number: usize| rows[number]["peak_bytes"].as_i64().unwrap();
+    let peak = |number: u64| rows.iter().find(|row| row["r"] == number).unwrap()["peak_bytes"].as_i64().unwrap();
     assert_eq!(difference["total_bytes"].as_i64(), Some(peak(2) - peak(0)));
     let own: i64 = difference["self_bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_i64().unwrap()).sum();
     assert_eq!(own, peak(2) - peak(0));

@@ -179,5 +179,5 @@ fn two_runs_of_the_same_ranks_are_two_jobs() {
         let rows = ranks["rows"].as_array().unwrap().iter();
         rows.filter(|row| row["job"] == job).map(|row| &row["peak_bytes"]).collect()
     };
-    assert_eq!((peaks(0), peaks(1)), (vec![&Value::from(200); 3], vec![&Value::from(100); 3]));
+    assert_eq!((peaks(0), peaks(1)), (vec![&Value::from(100); 3], vec![&Value::from(200); 3]));
 }
