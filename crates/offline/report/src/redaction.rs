@@ -325,7 +325,16 @@ impl Redactor {
                     }
                 }
             }
+            Value::String(text) => self.learn_modules(text),
             _ => {}
+        }
+    }
+
+    /// Learns the files of modules that hold memory, which may have no other mention: `of a.b (a/b.py) > list of 7`.
+    fn learn_modules(&mut self, text: &str) {
+        let paths = text.split('(').skip(1).map(|behind| behind.split(is_border).next().unwrap_or_default());
+        for path in paths.filter(|path| path.contains('/') && ending(path) == Some("py")) {
+            self.add_file(path);
         }
     }
 
@@ -596,6 +605,12 @@ mod tests {
             redactor.text("of helpers (others.py), torch.nn.Linear"),
             "of helpers (script-4.py), torch.nn.Linear"
         );
+        // Who holds memory may have allocated none, so that no call stack names the file.
+        let mut redactor = Redactor::default();
+        let mut held = json!({"held_by": "global 'kept' of acme.layers.rotary (acme/layers/rotary.py) > list of 8"});
+        redactor.learn(&held);
+        redactor.redact(&mut held);
+        assert_eq!(held["held_by"], "global 'kept' of module-1 (dir-1/script-1.py) > list of 8");
         assert_eq!(redactor.text("reading corpus.jsonl.gz, rope.onnx"), "reading file-1.gz, file-2.onnx");
     }
 
