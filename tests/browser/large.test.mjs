@@ -135,6 +135,17 @@ describe("ten million events", { timeout: 900_000 }, () => {
     assert.equal(cells[3], units.bytes(leak.bytes_per_step), "only the line that leaks counts");
   });
 
+  test("one of many steps is chosen by its number", async () => {
+    assert.ok(analysis.summary.steps > 200, `${analysis.summary.steps} steps`);
+    const step = analysis.summary.steps - 1;
+    await show(page, viewer.url, "view=blocks");
+    await page.fill(".filters input[type=number]", String(step));
+    await page.keyboard.press("Enter");
+    await page.waitForFunction((chosen) => location.hash.includes(`step=${chosen}`), step);
+    await show(page, viewer.url, `view=table&step=${step}`);
+    assert.equal(await page.inputValue(".filters input[type=number]"), String(step));
+  });
+
   test("the server stays small", () => {
     const status = readFileSync(`/proc/${viewer.pid}/status`, "utf8");
     const mebibytes = Number(/VmHWM:\s+(\d+)/.exec(status)[1]) / 1024;

@@ -10,6 +10,7 @@ import { NO_FILTER } from "./states";
 
 /** Changes of the text are taken over when the user pauses. */
 const PAUSE_MS = 250;
+/** More steps than these are asked for by their number. */
 const STEPS_LISTED = 200;
 
 type FilterKey = "owner" | "thread" | "step" | "site" | "text";
@@ -23,7 +24,7 @@ export function FilterBar() {
   const threads = recording.threads.map((entry) => [String(entry.thread), String(entry.thread)] as const);
   const owners = useOwners();
   const steps = Array.from(
-    { length: Math.min(recording.steps, STEPS_LISTED) },
+    { length: recording.steps > STEPS_LISTED ? 0 : recording.steps },
     (_, index) => [String(index + 1), String(index + 1)] as const,
   );
   return (
@@ -60,6 +61,9 @@ export function FilterBar() {
           onChange={(step) => store.set({ step, offset: 0 })}
         />
       )}
+      {recording.steps > STEPS_LISTED && hasBlocks && (
+        <StepField most={recording.steps} value={state.step} onChange={(step) => store.set({ step, offset: 0 })} />
+      )}
       {page.source.live && (
         <>
           <Chip name="owner" title="owner" value={state.owner} />
@@ -73,6 +77,22 @@ export function FilterBar() {
         </>
       )}
     </div>
+  );
+}
+
+/** The number of a step; nothing for all of them. */
+function StepField({ most, value, onChange }: { most: number; value: string; onChange: (value: string) => void }) {
+  return (
+    <input
+      type="number"
+      min={1}
+      max={most}
+      aria-label={text("step")}
+      placeholder={text("any_step")}
+      title={`1-${most}`}
+      value={value}
+      onChange={({ currentTarget: field }) => field.validity.valid && onChange(field.value)}
+    />
   );
 }
 
