@@ -22,6 +22,6 @@ mod report;
 mod torch_snapshot;
 
 pub use error::ImportError;
-pub use open::{Imported, InputFile, Recording, RecordingStream, find_all, find_files, open, open_files, open_several};
+pub use open::{Imported, InputFile, Recording, RecordingStream, find_all, open, open_files, open_several};
 pub use process::{ImportedProcess, ImportedStream};
 pub use report::{ImportReport, SkipReason};

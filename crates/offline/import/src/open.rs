@@ -226,12 +226,7 @@ pub struct InputFile {
 
 /// The recordings and dump files that paths stand for: files are themselves, directories what is found in them.
 /// Only what is a pickle by its name is opened, to see whether it is one. Copies that a flight recorder left are no
-/// recordings where those themselves are found.
-pub fn find_files(paths: &[&Path]) -> Result<Vec<InputFile>, ImportError> {
-    find_all(paths).map(|(files, _)| files)
-}
-
-/// The same, and how many copies are left out.
+/// recordings where those themselves are found; how many of them are left out is said, too.
 pub fn find_all(paths: &[&Path]) -> Result<(Vec<InputFile>, u64), ImportError> {
     let (mut files, mut copies_left_out) = (Vec::new(), 0);
     for &path in paths {

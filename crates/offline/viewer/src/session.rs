@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use msmemscope_import::{ImportError, Imported, InputFile, Recording, find_files, open_files};
+use msmemscope_import::{ImportError, ImportReport, Imported, InputFile, Recording, find_all, open_files};
 use msmemscope_results::recordings::RecordingDirectory;
 use msmemscope_trace::{Fingerprint, TRACE_FILE_NAME};
 use rustc_hash::FxHashSet;
@@ -275,17 +275,20 @@ fn tasks_of(entry: &Arc<Entry>, source: Source) -> Vec<Task> {
     }
 }
 
-/// The files that paths stand for. A directory may hold nothing but summaries.
-fn files_of(paths: &[PathBuf], summaries: &Summaries) -> Result<Vec<InputFile>, String> {
-    let mut files = Vec::new();
+/// The files that paths stand for, and how many copies are left out. A directory may hold nothing but summaries.
+fn files_of(paths: &[PathBuf], summaries: &Summaries) -> Result<(Vec<InputFile>, u64), String> {
+    let (mut files, mut copies_left_out) = (Vec::new(), 0);
     for path in paths {
-        match find_files(&[path]) {
-            Ok(found) => files.extend(found),
+        match find_all(&[path]) {
+            Ok((found, copies)) => {
+                files.extend(found);
+                copies_left_out += copies;
+            }
             Err(ImportError::EmptyDirectory { .. }) if summaries.has_any_below(path) => {}
             Err(error) => return Err(error.to_string()),
         }
     }
-    Ok(files)
+    Ok((files, copies_left_out))
 }
 
 fn open(settings: &ViewSettings) -> Result<Opened, String> {
@@ -293,7 +296,7 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
         true => Summaries::below(&settings.paths),
         false => Summaries::default(),
     };
-    let files = files_of(&settings.paths, &summaries)?;
+    let (files, copies_left_out) = files_of(&settings.paths, &summaries)?;
     let is_trace = |file: &Path| file.file_name().is_some_and(|name| name == TRACE_FILE_NAME);
     // The process of each file, if there is a summary of it.
     let process = |file: &InputFile| {
@@ -336,7 +339,8 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
         }
         Err(error) => return Err(error.to_string()),
     };
-    let notices: Vec<String> = unused.into_iter().chain(lost).collect();
+    let copies = ImportReport::of_copies(copies_left_out).notice();
+    let notices: Vec<String> = unused.into_iter().chain(lost).chain(copies).collect();
     let notice = (!notices.is_empty()).then(|| notices.join(" "));
     for recording in recordings {
         let identity = identify(&recording);
