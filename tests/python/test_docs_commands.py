@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"target/demo": "scripts/demo, with tests/python/test_readme.py",
     r"tests/frameworks": "make test-frameworks",
 }
-#: Commands that take the real torch_npu: tests/torch/test_docs_commands.py types them.
+#: Commands that take the real torch_npu: tests/torch/test_pages.py types them.
 WITH_TORCH = r"torchrun|torch-venv/bin/python|examples/|aten::"
 #: Whole scripts that are not run: jobs of schedulers and containers.
 FOREIGN_SCRIPTS = re.compile(r"^#!/bin/bash|^docker run", re.MULTILINE)
