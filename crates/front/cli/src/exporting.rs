@@ -28,9 +28,17 @@ pub fn export_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     }
     let format = wanted_format(invocation)?;
     let kind = wanted_kind(invocation, format)?;
+    let process = wanted_process(invocation)?;
     let paths = named_or_latest(&invocation.operands, terminal)?;
-    let imported = open_all(&paths, terminal)?;
-    let recordings = &imported.recordings;
+    let mut imported = open_all(&paths, terminal)?;
+    let recordings = &mut imported.recordings;
+    if let Some(process) = process {
+        let known: Vec<String> = recordings.iter().map(|recording| recording.process_id().to_string()).collect();
+        recordings.retain(|recording| recording.process_id() == process);
+        if recordings.is_empty() {
+            return Err(format!("there is no process {process}: --process takes one of {}", first_of(&known)));
+        }
+    }
     if recordings.len() > 1 && !format.holds_several_processes() {
         return Err(one_process_only(format, recordings));
     }
@@ -59,19 +67,34 @@ fn wanted_kind(invocation: &Invocation, format: Format) -> Result<MemoryKind, St
     MemoryKind::from_word(&word).ok_or_else(|| format!("--memory must be one of {words}, not '{word}'"))
 }
 
+/// The process that `--process` asks for.
+fn wanted_process(invocation: &Invocation) -> Result<Option<u32>, String> {
+    let Some(word) = invocation.flag_value("process") else { return Ok(None) };
+    let word = word.to_string_lossy();
+    match word.parse() {
+        Ok(process) => Ok(Some(process)),
+        Err(_) => Err(format!("--process takes the number of a process, not '{word}'")),
+    }
+}
+
+/// The number tells processes apart wherever it can; ranks on several hosts may share one, directories do not.
 fn one_process_only(format: Format, recordings: &[Recording]) -> String {
-    let of_process = |recording: &Recording| {
-        let process = recording.process_id();
-        recording.directory().map_or_else(|| process.to_string(), |directory| quoted_path(directory).to_string())
+    let mut numbers: Vec<u32> = recordings.iter().map(Recording::process_id).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let choice = if numbers.len() == recordings.len() {
+        format!("choose one with --process={}", first_of(&numbers))
+    } else {
+        let directories = recordings.iter().filter_map(Recording::directory);
+        format!("name one of {}", first_of(&directories.map(|path| quoted_path(path).to_string()).collect::<Vec<_>>()))
     };
-    let first: Vec<String> = recordings.iter().take(3).map(of_process).collect();
-    format!(
-        "a file for {} holds one process, and these are {}: name one of {}{}",
-        format.word(),
-        recordings.len(),
-        first.join(", "),
-        if recordings.len() > first.len() { ", ..." } else { "" }
-    )
+    format!("a file for {} holds one process, and these are {}: {choice}", format.word(), recordings.len())
+}
+
+/// The first few of a list, so that a line stays a line.
+fn first_of(choices: &[impl ToString]) -> String {
+    let first: Vec<String> = choices.iter().take(3).map(ToString::to_string).collect();
+    format!("{}{}", first.join(", "), if choices.len() > first.len() { ", ..." } else { "" })
 }
 
 /// `export <path>... --to=parquet --output=<dataset>`: one recording after the other, so that thousands fit into memory.
@@ -82,6 +105,11 @@ fn export_dataset(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     };
     if invocation.flag_value("memory").is_some() {
         return Err("--memory is for --to=folded; a dataset has everything".to_owned());
+    }
+    if invocation.flag_value("process").is_some() {
+        return Err(
+            "--process is for files; a dataset takes all processes, or the recordings that are named".to_owned()
+        );
     }
     if dataset.exists() && !dataset.is_dir() {
         return Err(format!("{} is no directory", quoted_path(dataset)));

@@ -703,6 +703,11 @@ pub const COMMANDS: &[CommandSpec] = &[
                 placeholder: Some("<KIND>"),
                 summary: "For folded: peak (in use then, the default), alive (never freed) or allocated.",
             },
+            FlagSpec {
+                name: "process",
+                placeholder: Some("<PID>"),
+                summary: "Only this process, where there are several.",
+            },
         ],
         ..PLAIN
     },

@@ -234,6 +234,36 @@ fn binary_formats_are_not_empty_and_repeatable() {
     }
 }
 
+/// Directories cannot tell the processes of one csv file apart.
+#[test]
+fn a_process_is_chosen_by_its_number() {
+    let bench = recorded(SCRIPT);
+    bench.record(&[], SCRIPT);
+    let texts = bench.recordings().into_iter().map(|recorded| {
+        let (_, csv) = recorded.tables("csv").pop_first().expect("a table");
+        std::fs::read_to_string(csv).expect("a csv file")
+    });
+    let both: Vec<String> = texts.collect();
+    let rows_of_the_second = both[1].split_once('\n').expect("a header").1;
+    std::fs::write(bench.path("both.csv"), format!("{}{rows_of_the_second}", both[0])).expect("a file");
+    let snapshot = |arguments: &[&str]| {
+        let mut command = bench.msmemscope(["export".as_ref(), bench.path("both.csv").as_os_str()]);
+        command.arg("--to=torch-snapshot").args(arguments);
+        run(command)
+    };
+    let refused = snapshot(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = stderr(&refused);
+    let choice = said.trim_end().rsplit_once("--process=").expect("a choice").1;
+    let processes: Vec<&str> = choice.split(", ").collect();
+    assert_eq!(processes.len(), 2, "{said}");
+    for process in processes {
+        let file = format!("{process}.pickle");
+        assert_success(&snapshot(&[&format!("--process={process}"), "-o", &bench.path(&file).display().to_string()]));
+        assert!(bench.path(&file).is_file());
+    }
+}
+
 #[test]
 fn what_cannot_be_exported_is_one_line() {
     let bench = recorded(SCRIPT);
@@ -252,7 +282,10 @@ fn what_cannot_be_exported_is_one_line() {
     refused(&["--to=folded"], "memory.folded exists already");
     assert_eq!(std::fs::read_to_string(bench.path("memory.folded")).expect("a file"), "mine");
     bench.record(&[], SCRIPT);
-    refused(&["--to=torch-snapshot"], "a file for torch-snapshot holds one process, and these are 2: name one of ");
+    refused(&["--to=torch-snapshot"], "holds one process, and these are 2: choose one with --process=");
+    refused(&["--to=torch-snapshot", "--process=x"], "--process takes the number of a process, not 'x'");
+    refused(&["--to=torch-snapshot", "--process=1"], "there is no process 1: --process takes one of ");
+    refused(&["--to=parquet", "-o", "dataset", "--process=1"], "--process is for files; a dataset takes all processes");
     assert!(
         std::fs::read_dir(bench.home.path())
             .expect("listing")
