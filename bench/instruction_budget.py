@@ -36,6 +36,7 @@ PATHS = {
     "on": ([], "hal", 1, 0),
     "on with stacks c:20": (["--call-stack=c:20"], "hal", 1, 20),
     "the same, main thread": (["--call-stack=c:20"], "hal", 0, 20),
+    "the same, of allocations only": (["--call-stack=c:20:alloc"], "hal", 0, 20),
     "pool": ([], "pool", 0, 0),
     "pool with stacks c:20": (["--call-stack=c:20"], "pool", 0, 20),
     "beyond the size limit": (["--max-trace-size=1MiB", "--call-stack=c:20"], "hal", 0, 20),

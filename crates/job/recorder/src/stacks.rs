@@ -19,10 +19,14 @@ const FAILURE_DEPTH: u32 = 50;
 /// Stack of the thread that must be left to work out rules of frames met for the first time.
 const UNWINDING_BYTES: usize = 16 << 10;
 
-/// Frames of native stacks; zero if none are wanted.
+/// Frames of native stacks of allocations; zero if none are wanted.
 static NATIVE_DEPTH: AtomicU32 = AtomicU32::new(0);
+/// The same of frees.
+static NATIVE_FREE_DEPTH: AtomicU32 = AtomicU32::new(0);
 /// Frames of Python stacks that the user wants; zero if none.
 static PYTHON_DEPTH: AtomicU32 = AtomicU32::new(0);
+/// The same of frees.
+static PYTHON_FREE_DEPTH: AtomicU32 = AtomicU32::new(0);
 /// Frames of Python stacks of allocations, which are taken in any case: a report without a line of
 /// code is no answer.
 static PYTHON_ALLOCATION_DEPTH: AtomicU32 = AtomicU32::new(0);
@@ -50,9 +54,14 @@ thread_local! {
 
 /// Puts settings in force.
 pub fn configure(settings: &Settings) {
-    let python_depth = settings.call_stacks.python_depth.map_or(0, u32::from);
-    NATIVE_DEPTH.store(settings.call_stacks.native_depth.map_or(0, u32::from), Ordering::Relaxed);
+    let stacks = settings.call_stacks;
+    let native_depth = stacks.native_depth.map_or(0, u32::from);
+    let python_depth = stacks.python_depth.map_or(0, u32::from);
+    let unless = |is_left_out: bool, depth: u32| if is_left_out { 0 } else { depth };
+    NATIVE_DEPTH.store(native_depth, Ordering::Relaxed);
+    NATIVE_FREE_DEPTH.store(unless(stacks.native_at_allocations_only, native_depth), Ordering::Relaxed);
     PYTHON_DEPTH.store(python_depth, Ordering::Relaxed);
+    PYTHON_FREE_DEPTH.store(unless(stacks.python_at_allocations_only, python_depth), Ordering::Relaxed);
     PYTHON_ALLOCATION_DEPTH.store(python_depth.max(u32::from(settings.python_frames)), Ordering::Relaxed);
 }
 
@@ -61,12 +70,12 @@ pub fn configure(settings: &Settings) {
 #[inline(always)]
 pub fn are_wanted(monotonic_ns: u64, is_allocation: bool) -> bool {
     let has_python = python_depth(is_allocation) != 0 && python_stacks::may_be_there(monotonic_ns);
-    (has_python || NATIVE_DEPTH.load(Ordering::Relaxed) != 0) && state::records_everything()
+    (has_python || native_depth(is_allocation) != 0) && state::records_everything()
 }
 
 /// The stacks of a memory event that happens now or, for frees, happened at `monotonic_ns`.
 pub fn of_event(monotonic_ns: u64, is_allocation: bool) -> Stacks {
-    let native_depth = NATIVE_DEPTH.load(Ordering::Relaxed);
+    let native_depth = native_depth(is_allocation);
     let python_depth = python_depth(is_allocation);
     Stacks {
         native: if native_depth == 0 { StackId::NONE } else { take_native(monotonic_ns, native_depth) },
@@ -75,8 +84,13 @@ pub fn of_event(monotonic_ns: u64, is_allocation: bool) -> Stacks {
 }
 
 #[inline(always)]
+fn native_depth(is_allocation: bool) -> u32 {
+    if is_allocation { &NATIVE_DEPTH } else { &NATIVE_FREE_DEPTH }.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
 fn python_depth(is_allocation: bool) -> u32 {
-    if is_allocation { &PYTHON_ALLOCATION_DEPTH } else { &PYTHON_DEPTH }.load(Ordering::Relaxed)
+    if is_allocation { &PYTHON_ALLOCATION_DEPTH } else { &PYTHON_FREE_DEPTH }.load(Ordering::Relaxed)
 }
 
 #[inline(always)]
@@ -120,6 +134,7 @@ fn take_native(monotonic_ns: u64, depth: u32) -> StackId {
         taken.unwrap_or_else(|_| {
             losses::count(LossReason::Internal, 1);
             NATIVE_DEPTH.store(0, Ordering::Relaxed);
+            NATIVE_FREE_DEPTH.store(0, Ordering::Relaxed);
             message::say("internal error: native stacks end here, the job and the recording go on");
             StackId::NONE
         })

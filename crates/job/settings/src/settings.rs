@@ -185,6 +185,10 @@ pub struct CallStacks {
     pub native_depth: Option<u16>,
     /// Frames of Python code.
     pub python_depth: Option<u16>,
+    /// Whether frees have no stack of native code.
+    pub native_at_allocations_only: bool,
+    /// Whether frees have no stack of Python code.
+    pub python_at_allocations_only: bool,
 }
 
 /// Output file formats; a valid selection has at least one.
@@ -366,6 +370,8 @@ handed! {
     "steps" => steps;
     "c_stack" => call_stacks.native_depth;
     "python_stack" => call_stacks.python_depth;
+    "c_alloc" => call_stacks.native_at_allocations_only;
+    "python_alloc" => call_stacks.python_at_allocations_only;
     "max_size" => max_trace_size_bytes;
     "flight" => flight_recorder_bytes;
 }

@@ -312,6 +312,10 @@ impl<'a> ValueReader<'a> {
     fn call_stacks(&self, text: &str) -> Result<CallStacks, ValueError> {
         let mut stacks = CallStacks::default();
         for item in list_items(text) {
+            let (item, at_allocations_only) = match item.strip_suffix(":alloc") {
+                Some(rest) => (rest, true),
+                None => (item, false),
+            };
             let (kind, depth) = match item.split_once(':') {
                 Some((kind, depth)) => {
                     let depth = number(depth, 0..=1000).map_err(|problem| self.error(Some(problem.describe(depth))))?;
@@ -320,8 +324,14 @@ impl<'a> ValueReader<'a> {
                 None => (item, Settings::DEFAULT_STACK_DEPTH),
             };
             match kind {
-                "c" => stacks.native_depth = Some(depth),
-                "python" => stacks.python_depth = Some(depth),
+                "c" => {
+                    stacks.native_depth = Some(depth);
+                    stacks.native_at_allocations_only = at_allocations_only;
+                }
+                "python" => {
+                    stacks.python_depth = Some(depth);
+                    stacks.python_at_allocations_only = at_allocations_only;
+                }
                 _ => return Err(self.unknown(kind, ["c", "python"])),
             }
         }

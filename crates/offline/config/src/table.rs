@@ -215,9 +215,10 @@ pub const OPTIONS: &[OptionSpec] = &[
         python_keys: &["call_stack"],
         group: Group::Collection,
         summary: "Write call stacks, with an optional depth from 0 to 1000 \
-                  (without one: 50).",
-        values: &[("c[:DEPTH]", "stacks of native code"), ("python[:DEPTH]", "stacks of Python code")],
-        allowed: "c[:DEPTH] and python[:DEPTH], separated by commas, DEPTH from 0 to 1000",
+                  (without one: 50). With :alloc frees have none, which halves \
+                  the cost.",
+        values: &[("c[:DEPTH][:alloc]", "stacks of native code"), ("python[:DEPTH][:alloc]", "stacks of Python code")],
+        allowed: "c[:DEPTH][:alloc] and python[:DEPTH][:alloc], separated by commas, DEPTH from 0 to 1000",
         default: "off",
         example: "c:20,python:10",
         ..UNSET

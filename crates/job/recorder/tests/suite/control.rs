@@ -47,7 +47,7 @@ fn door(lab: &Lab, job: &mut Child) -> Option<(Requests, PathBuf)> {
 /// What a random request is to do.
 fn request(recording: &Recording, numbers: &mut Numbers) -> (Command, String) {
     let settings = |depth: u64| {
-        let call_stacks = CallStacks { native_depth: (depth > 0).then_some(depth as u16), python_depth: None };
+        let call_stacks = CallStacks { native_depth: (depth > 0).then_some(depth as u16), ..CallStacks::default() };
         let settings = Settings { call_stacks, ..recording.settings.clone() };
         Recording { settings, ..recording.clone() }.to_environment()
     };

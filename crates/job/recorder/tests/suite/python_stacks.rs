@@ -21,7 +21,7 @@ fn record(python_frames: u16, python_depth: Option<u16>) -> (Vec<Trace>, HashMap
     command.arg(script);
     let mut recording = lab.recording();
     recording.settings.python_frames = python_frames;
-    recording.settings.call_stacks = CallStacks { native_depth: None, python_depth };
+    recording.settings.call_stacks = CallStacks { python_depth, ..CallStacks::default() };
     lab.record_with(&mut command, &[library(RECORDER)], &recording);
     let output = run(&mut command);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

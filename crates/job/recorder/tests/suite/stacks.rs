@@ -21,13 +21,17 @@ void allocate_in_library(void) {
 /// Runs the program with a depth of native stacks; returns the traces of parent and child, and the
 /// place where the program is, which symbols need.
 fn record(native_depth: Option<u16>, rounds: u32) -> (Trace, Trace, Lab) {
+    record_stacks(CallStacks { native_depth, ..CallStacks::default() }, rounds)
+}
+
+fn record_stacks(call_stacks: CallStacks, rounds: u32) -> (Trace, Trace, Lab) {
     let lab = Lab::new();
     let program = lab.compile("stacks.c", PROGRAM, &["ascend_hal", "dl", "pthread"]);
     let loaded = lab.compile_library("loaded.c", LIBRARY, "libloaded.so", &[]);
     let mut command = lab.plain(&program);
     command.arg(loaded).arg(rounds.to_string());
     let mut recording = lab.recording();
-    recording.settings.call_stacks = CallStacks { native_depth, python_depth: None };
+    recording.settings.call_stacks = call_stacks;
     lab.record_with(&mut command, &[library(RECORDER)], &recording);
     let output = run(&mut command);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -96,6 +100,19 @@ fn every_event_has_the_stack_it_came_from() {
     for trace in [&parent, &child] {
         assert_eq!(trace.completeness().losses, []);
     }
+}
+
+#[test]
+fn frees_have_no_stack_where_only_allocations_are_to_have_one() {
+    let stacks = CallStacks { native_depth: Some(50), native_at_allocations_only: true, ..CallStacks::default() };
+    let (parent, _, _lab) = record_stacks(stacks, 10);
+    let of_parent = functions_of_events(&parent);
+    for path in expected_paths("") {
+        assert_eq!(of_parent.get(&("allocation", path.clone())), Some(&6), "{path}: {of_parent:?}");
+    }
+    let frees: Vec<_> = of_parent.iter().filter(|((kind, _), _)| *kind == "free").collect();
+    assert_eq!(frees, [(&("free", String::new()), &53)]);
+    assert_eq!(of_parent.get(&("failure", "fail main".to_owned())), Some(&1), "{of_parent:?}");
 }
 
 #[test]

@@ -42,7 +42,12 @@ fn settings() -> impl Strategy<Value = Settings> {
             level: LevelSet::from_bits(sets.0),
             events: EventSelection { collected: EventSet::from_bits(sets.1), written: EventSet::from_bits(sets.2) },
             steps: values.0.into_iter().collect(),
-            call_stacks: CallStacks { native_depth: stacks.0, python_depth: stacks.1 },
+            call_stacks: CallStacks {
+                native_depth: stacks.0,
+                python_depth: stacks.1,
+                native_at_allocations_only: choices.3,
+                python_at_allocations_only: choices.4,
+            },
             python_frames: stacks.2,
             collect_mode: [CollectMode::Immediate, CollectMode::Deferred][choices.1],
             devices: DeviceSelection { all_npus: devices.0, npu_slots: devices.1, cpu: devices.2 },

@@ -123,10 +123,39 @@ fn call_stack() {
         ("", None, None),
     ] {
         assert_run(&[&format!("--call-stack={value}")], |settings| {
-            settings.call_stacks = CallStacks { native_depth, python_depth };
+            settings.call_stacks = CallStacks { native_depth, python_depth, ..CallStacks::default() };
         });
     }
-    assert_refused("--call-stack", &["C", "py", "c:", "c:00", "c:010", "c:1001", "c:-1", "python:x", "c:5:6", "50"]);
+    for (value, native_depth, python_depth, native_at_allocations_only, python_at_allocations_only) in [
+        ("c:alloc", Some(50), None, true, false),
+        ("c:20:alloc,python:10", Some(20), Some(10), true, false),
+        ("c:20,python:10:alloc", Some(20), Some(10), false, true),
+        ("c:20:alloc,c", Some(50), None, false, false),
+    ] {
+        assert_run(&[&format!("--call-stack={value}")], |settings| {
+            settings.call_stacks =
+                CallStacks { native_depth, python_depth, native_at_allocations_only, python_at_allocations_only };
+        });
+    }
+    assert_refused(
+        "--call-stack",
+        &[
+            "C",
+            "py",
+            "c:",
+            "c:00",
+            "c:010",
+            "c:1001",
+            "c:-1",
+            "python:x",
+            "c:5:6",
+            "50",
+            "alloc",
+            "c:alloc:5",
+            ":alloc",
+            "c:5:free",
+        ],
+    );
 }
 
 #[test]
