@@ -27,8 +27,10 @@ const PEAK: &str = "peak";
 /// The kind of findings that ranks may have in common.
 pub(crate) const LEAK: &str = "leak";
 const OUT_OF_MEMORY: &str = "out_of_memory";
-/// From this part on, what a pool holds in vain is a warning.
+/// From this part on, what a pool holds in vain is a warning ...
 const MUCH_OVERHEAD: f64 = 0.2;
+/// ... if it is this much: pools hold segments of 2 and 20 MiB, so that in small jobs a few are never full.
+const MUCH_OVERHEAD_BYTES: u64 = 64 << 20;
 
 /// How bad something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -406,7 +408,8 @@ fn overhead_finding(pool: &PoolFragmentation, held: u64, needed: u64) -> Finding
         bytes(overhead),
         share * 100.0
     );
-    let severity = if share >= MUCH_OVERHEAD { Severity::Warning } else { Severity::Information };
+    let is_much = share >= MUCH_OVERHEAD && overhead >= MUCH_OVERHEAD_BYTES;
+    let severity = if is_much { Severity::Warning } else { Severity::Information };
     Finding {
         bytes: Some(overhead),
         at: Some(pool.at_peak_reserved.timestamp_ns),

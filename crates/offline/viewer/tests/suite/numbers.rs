@@ -294,6 +294,21 @@ fn a_pool_that_needs_more_than_it_holds_has_no_overhead_to_tell() {
     assert_eq!(overheads(4_000_000).len(), 1, "otherwise it is told");
 }
 
+/// The same share of a few segments is how pools work, and nothing to warn of.
+#[test]
+fn overhead_of_a_pool_is_a_warning_where_it_is_much() {
+    let severity = |held_mib: u64| {
+        let mut dump = Dump::new();
+        let total = held_mib << 20;
+        dump.malloc("HAL", 0x100_0000, total, "", "");
+        dump.malloc("PTA", 0x100_0000, total / 2, &format!(",total:{total}"), "/me/model.py(3): build\n");
+        let found = case(&dump).viewer.ask("findings")["findings"].clone();
+        let overhead = found.as_array().unwrap().iter().find(|it| it["kind"] == "fragmentation").unwrap().clone();
+        overhead["severity"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((severity(4), severity(400)), ("info".to_owned(), "warning".to_owned()));
+}
+
 #[test]
 fn blocks_too_small_to_matter_are_no_findings() {
     let is_told = |size: u64| {
