@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 fn main() {
-    soname_link::shared_library("libopapi.so", &["libascendcl.so", "libruntime.so"]);
+    soname_link::shared_library("libopapi.so", &["libascendcl.so", "libruntime.so", "libnnopbase.so"]);
     println!("cargo:rerun-if-changed=operators.txt");
     println!("cargo:rerun-if-changed=src/operators");
     let computed = computed_operators(Path::new("src/operators"));

@@ -139,6 +139,29 @@ def test_training_on_two_cards(tmp_path, training, variables):
     assert any("ATEN_START" in path.read_text() for path in files)
 
 
+def launches_by_operator(tmp_path, training, queue):
+    """(kernel, operator) of all launches by card and stream, in order."""
+    out = tmp_path / f"queue {queue}"
+    command = [PROGRAM, "-o", out, "--level=op,kernel", "--data-format=csv", "--", sys.executable, training, "0,1"]
+    run(command, TASK_QUEUE_ENABLE=queue)
+    streams = {}
+    for row in csv.DictReader(run([PROGRAM, "export", out, "--to=kernels", "-o", "-"]).stdout.splitlines()):
+        kernel = row["Kernel"].split("_")[0]
+        streams.setdefault((row["Device Id"], row["Stream Id"]), []).append((kernel, row["Operator"]))
+    assert len(list(out.iterdir())) == 1
+    return streams, run([PROGRAM, "analyze", out]).stdout
+
+
+def test_the_operator_of_each_kernel_is_known_whoever_launches_it(tmp_path, training):
+    """With its queue torch_npu launches on a thread of its own, which runs no operators."""
+    at_once, _ = launches_by_operator(tmp_path, training, "0")
+    queued, text = launches_by_operator(tmp_path, training, "1")
+    assert queued == at_once
+    assert sum(map(len, queued.values())) > 50
+    assert all(operator for launches in queued.values() for _, operator in launches)
+    assert " by aten." in text and "No operators are named" not in text
+
+
 API = """
 import sys
 {imports}

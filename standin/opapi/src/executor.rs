@@ -12,8 +12,11 @@ use std::sync::{Mutex, PoisonError};
 /// What a stream's worker runs.
 pub type Work = Box<dyn FnOnce() + Send>;
 
-/// `aclOpExecutor`.
+/// `aclOpExecutor`. `libnnopbase.so` knows its start.
+#[repr(C)]
 pub struct Executor {
+    launch: unsafe extern "C" fn(*mut Self, *mut c_void) -> i32,
+    unit: Unit,
     name: &'static str,
     work: Work,
 }
@@ -87,6 +90,12 @@ fn state() -> &'static State {
 
 unsafe extern "C" {
     fn rtStreamSynchronize(stream: *mut c_void) -> i32;
+    /// `aclOpExecutor::AddCache()`
+    #[link_name = "_ZN13aclOpExecutor8AddCacheEv"]
+    fn add_cache(executor: *mut c_void);
+    /// `CommonOpExecutorRun`
+    #[link_name = "_Z19CommonOpExecutorRunPvmP13aclOpExecutorS_"]
+    fn run_executor(workspace: *mut c_void, workspace_bytes: u64, executor: *mut c_void, stream: *mut c_void) -> i32;
 }
 
 /// First phase: keeps the computation and tells the workspace size, which may depend on the largest operand. Without a computation the operator does nothing.
@@ -106,7 +115,9 @@ pub unsafe fn prepare(
             *workspace_bytes = state().workspace.for_operand(operand_bytes);
         }
         if !executor.is_null() {
-            executor.write(Box::into_raw(Box::new(Executor { name, work })));
+            let made = Box::into_raw(Box::new(Executor { launch: launch_executor, unit: Unit::of(name), name, work }));
+            add_cache(made.cast());
+            executor.write(made);
         }
     }
     0
@@ -123,9 +134,18 @@ unsafe fn launch_on(unit: Unit, name: &'static str, executor: *mut Executor, str
     if executor.is_null() {
         return 0;
     }
+    // SAFETY: the executor was made by `prepare` and is used once.
+    unsafe {
+        (*executor).unit = unit;
+        run_executor(std::ptr::null_mut(), 0, executor.cast(), stream)
+    }
+}
+
+/// What an executor does when it is run.
+unsafe extern "C" fn launch_executor(executor: *mut Executor, stream: *mut c_void) -> i32 {
     // SAFETY: the executor was made by `prepare` and is used once; `run` takes it over.
     unsafe {
-        let result = launch_kernels(unit, name, stream, run, executor.cast());
+        let result = launch_kernels((*executor).unit, (*executor).name, stream, run, executor.cast());
         if result != 0 {
             drop(Box::from_raw(executor));
         }
@@ -146,7 +166,7 @@ pub unsafe fn launch_and_wait(name: &'static str, executor: *mut Executor, strea
 unsafe extern "C" fn run(executor: *mut c_void) {
     // SAFETY: `launch` gave up the executor.
     let executor = unsafe { Box::from_raw(executor.cast::<Executor>()) };
-    let Executor { name, work } = *executor;
+    let Executor { name, work, .. } = *executor;
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         eprintln!("stand-in device: operator {name} failed, its outputs are undefined");
     }

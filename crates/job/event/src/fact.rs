@@ -31,6 +31,20 @@ coded_enum! {
 }
 
 coded_enum! {
+    /// Where work is that an operator has prepared for the device.
+    WorkPhase {
+        /// The thread that runs the operator has prepared it.
+        Prepared = 0,
+        /// A thread, perhaps another one, starts to launch it.
+        Begins = 1,
+        /// It is launched, and its address is free for other work.
+        Ends = 2,
+        /// A phase this version does not know.
+        Other = 3,
+    } else Other
+}
+
+coded_enum! {
     /// Where in its life a kernel is.
     KernelPhase {
         /// Submitted by the host.
@@ -419,6 +433,13 @@ pub enum Fact<'a> {
         task_id: u32,
         /// Further attributes as `key:value,...`, or none.
         detail: StringId,
+    },
+    /// Work that an operator has prepared is prepared or launched.
+    PreparedWork {
+        /// Which of them.
+        phase: WorkPhase,
+        /// What it is known by until it ends.
+        address: u64,
     },
     /// A kernel that says where in its operator it is was begun or ended by the host.
     PlacedKernel {

@@ -11,7 +11,7 @@ use msmemscope_hook_jump::for_each_hook;
 use crate::hal::MemoryRequest;
 use crate::import_tables::Redirection;
 use crate::real::{Real, RealFunction};
-use crate::{acl, hal, hccl, kernel_channel, kernels, launches};
+use crate::{acl, hal, hccl, kernel_channel, kernels, launches, prepared_work};
 
 /// A function that is hooked when it is asked for by name.
 pub struct Hook {
@@ -154,6 +154,7 @@ static KERNEL_HOOKS: &[Hook] = &[
 /// Every function with a hook.
 pub fn hooks() -> impl Iterator<Item = &'static Hook> {
     let of_kernels = if kernels::are_wanted() { KERNEL_HOOKS } else { &[] };
+    let of_work = if kernels::are_wanted() { prepared_work::HOOKS } else { &[] };
     let of_launches = if launches::are_hooked() { launches::HOOKS } else { &[] };
-    HOOKS.iter().chain(of_kernels).chain(of_launches)
+    HOOKS.iter().chain(of_kernels).chain(of_work).chain(of_launches)
 }

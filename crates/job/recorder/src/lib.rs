@@ -56,6 +56,7 @@ mod mstx_memory;
 mod native_watch;
 mod open_labels;
 mod owner;
+mod prepared_work;
 mod process;
 mod python_half;
 mod python_stacks;

@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::hooks::{Hook, hooks};
-use crate::{elf, python_half, real};
+use crate::{elf, prepared_work, python_half, real};
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -78,6 +78,7 @@ unsafe extern "C" fn choose(handle: *mut c_void, name: *const c_char) -> Dlsym {
     let name = unsafe { CStr::from_ptr(name) };
     let Some(hook) = hook_for(name) else {
         python_half::note_lookup(name);
+        prepared_work::note_lookup(name);
         return real;
     };
     if handle == libc::RTLD_NEXT && hook.real.address().is_some() { real } else { answer }

@@ -376,6 +376,7 @@ fact_table! {
     43 PlacedOperatorBegin { framework as Code, device, name, workspace_address as Address, workspace_bytes, path }
     44 PlacedKernel { phase as Code, device, name, path }
     45 AllocationOnStream { properties as Properties 0, address as Address, size_bytes, stream }
+    46 PreparedWork { phase as Code, address as Address }
 }
 
 /// Kinds of records that free a block.

@@ -65,6 +65,7 @@ mod device_text;
 mod peak_sums;
 mod peak_window;
 mod pool_use;
+mod prepared_work;
 mod roles;
 mod small_map;
 

@@ -12,6 +12,7 @@ use crate::holders::Holders;
 use crate::names::Names;
 use crate::operator_places::{OperatorPlaces, PlaceId};
 use crate::owners::{OwnerFollower, OwnerId};
+use crate::prepared_work::PreparedWork;
 use crate::small_map::SmallMap;
 
 /// A block that is alive.
@@ -124,6 +125,7 @@ pub struct Situation {
     owners: OwnerFollower,
     operators: SmallMap<u32, Vec<OpenOperator>>,
     operator_places: OperatorPlaces,
+    prepared_work: PreparedWork,
     /// Modules being called, by thread, outermost first.
     modules: SmallMap<u32, Vec<StringId>>,
     /// The phase of training, and since when.
@@ -305,6 +307,11 @@ impl Situation {
             }
             EventKind::Kernel { phase, name, .. } => {
                 self.kernel(event.thread_id, *phase, *name);
+                (None, None)
+            }
+            EventKind::Work { phase, address } => {
+                let operators = self.operators.entry(event.thread_id);
+                self.prepared_work.follow(*phase, *address, event.thread_id, operators);
                 (None, None)
             }
             EventKind::Module { begins, name } => {

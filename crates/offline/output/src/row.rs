@@ -100,6 +100,7 @@ pub fn has_row(event: &TimelineEvent) -> bool {
         event.kind,
         EventKind::Autograd { .. }
             | EventKind::Module { .. }
+            | EventKind::Work { .. }
             | EventKind::Label(_)
             | EventKind::Holder { .. }
             | EventKind::CardSample { .. }
@@ -317,6 +318,7 @@ fn event_and_type(kind: &EventKind) -> Option<(Event, &'static str)> {
         EventKind::FreeFailed { .. } => (Event::System, SystemType::FreeFailed.word()),
         EventKind::Autograd { .. }
         | EventKind::Module { .. }
+        | EventKind::Work { .. }
         | EventKind::Label(_)
         | EventKind::Holder { .. }
         | EventKind::CardSample { .. }

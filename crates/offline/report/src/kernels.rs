@@ -2,7 +2,7 @@
 
 use msmemscope_analysis::kernels::{KernelReport, KernelUse};
 
-use crate::layout::{fit, push_wrapped, width};
+use crate::layout::{self, fit, fit_middle, push_wrapped, width};
 use crate::table::{Align, Table};
 use crate::units::{bytes, signed_bytes};
 
@@ -32,7 +32,7 @@ pub fn kernels(report: &KernelReport) -> String {
         ("ran", Align::Right),
         ("waited", Align::Right),
         ("device", Align::Right),
-        ("kernel", Align::Left),
+        ("kernel, launched by", Align::Left),
     ];
     let mut table = Table::new(&columns);
     for kernel in report.kernels.iter().take(TOLD_KERNELS) {
@@ -43,7 +43,7 @@ pub fn kernels(report: &KernelReport) -> String {
             mean(kernel.running_ns, kernel),
             mean(kernel.waiting_ns, kernel),
             kernel.device.to_string(),
-            fit(&described(kernel), width().saturating_sub(OTHER_COLUMNS).max(SHORTEST_NAME)),
+            described(kernel, width().saturating_sub(OTHER_COLUMNS).max(SHORTEST_NAME)),
         ]);
     }
     text.push_str(&table.render());
@@ -54,8 +54,8 @@ pub fn kernels(report: &KernelReport) -> String {
         push_wrapped(&mut text, &format!("  Of {unknown} launches start or end is not known: {reason}."), "  ");
     }
     if report.operators_launch_nothing {
-        let reason = "torch_npu launches kernels on a thread of its own, so it is not known which operator launched which; \
-                      with TASK_QUEUE_ENABLE=0 in the environment it is";
+        let reason = "they prepare and launch kernels on a thread of their own, as torch_npu does with TASK_QUEUE_ENABLE=2; \
+                      with 1, its default, or 0 it is known which operator launches which";
         push_wrapped(&mut text, &format!("  No operators are named: {reason}."), "  ");
     }
     if report.kernels.len() > TOLD_KERNELS {
@@ -64,16 +64,17 @@ pub fn kernels(report: &KernelReport) -> String {
     text
 }
 
-/// The kernel in short, and who launches it: the hash of its binary tells people nothing.
-fn described(kernel: &KernelUse) -> String {
+/// The kernel in short, and who launches it, in a number of columns: the hash of its binary tells people nothing, and
+/// where there is little room its type says enough beside the operator.
+fn described(kernel: &KernelUse, columns: usize) -> String {
     let short = short_name(&kernel.name);
-    match kernel.operators.first() {
-        Some(operator) => {
-            let operator = operator.name.strip_prefix("torch._ops.").unwrap_or(&operator.name);
-            format!("{short} by {operator}")
-        }
-        None => short,
-    }
+    let Some(operator) = kernel.operators.first() else { return fit(&short, columns) };
+    let operator = operator.name.strip_prefix("torch._ops.").unwrap_or(&operator.name);
+    let kind = short.split_once("_...").map_or(&*short, |(kind, _)| kind);
+    let shortest = format!("{kind} by {}", operator.strip_suffix(".default").unwrap_or(operator));
+    let ways = [format!("{short} by {operator}"), format!("{kind} by {operator}")];
+    let fitting = ways.into_iter().find(|way| layout::columns(way) <= columns);
+    fitting.unwrap_or_else(|| fit_middle(&shortest, columns))
 }
 
 /// `Add_..._8` for `Add_<32 digits>_8`.
@@ -99,6 +100,27 @@ fn mean(total_ns: u64, kernel: &KernelUse) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use msmemscope_analysis::kernels::LaunchingOperator;
+    use msmemscope_event::Device;
+
+    #[test]
+    fn kernel_and_operator_share_the_room_there_is() {
+        let kernel = |operator: &str| KernelUse {
+            name: "Matmul_0123456789abcdef0123456789abcdef_1_mix_aic".to_owned(),
+            operators: vec![LaunchingOperator { name: operator.to_owned(), launches: 1 }],
+            device: Device::Npu(0),
+            launches: 1,
+            change_bytes: 0,
+            largest_increase_bytes: 0,
+            measured: 0,
+            running_ns: 0,
+            waiting_ns: 0,
+        };
+        let mm = kernel("torch._ops.aten.mm.default");
+        assert_eq!(described(&mm, 40), "Matmul_..._1_mix_aic by aten.mm.default");
+        assert_eq!(described(&mm, 28), "Matmul by aten.mm.default");
+        assert_eq!(described(&kernel("torch._ops.aten.linear_relu.default"), 28), "Matmul by aten.linear_relu");
+    }
 
     #[test]
     fn the_hash_of_a_binary_is_left_out() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use msmemscope_event::{
     AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Framework, KernelPhase, Pool,
-    Severity, SnapshotNumbers, StackId, StringId,
+    Severity, SnapshotNumbers, StackId, StringId, WorkPhase,
 };
 
 /// One event.
@@ -133,6 +133,13 @@ pub enum EventKind {
         detail: StringId,
         /// Where in its graph it is, if it says so.
         place: Option<Arc<OperatorPlace>>,
+    },
+    /// Work of an operator, known by its address, is prepared or launched.
+    Work {
+        /// Which of them.
+        phase: WorkPhase,
+        /// What it is known by until it ends.
+        address: u64,
     },
     /// A kernel was launched, began or ended.
     Kernel {

@@ -444,6 +444,7 @@ impl<'s> Timeline<'s> {
                 (device, kind)
             }
             Fact::Mark { domain, device, message } => (device, EventKind::Mark { domain, message: text(message) }),
+            Fact::PreparedWork { phase, address } => (Device::Unknown, EventKind::Work { phase, address }),
             Fact::Autograd { phase, device } => (device, EventKind::Autograd { phase }),
             Fact::ModuleBegin { name } => (Device::Unknown, EventKind::Module { begins: true, name }),
             Fact::ModuleEnd { name } => (Device::Unknown, EventKind::Module { begins: false, name }),

@@ -15,6 +15,7 @@ mod libraries;
 mod marks;
 mod places;
 mod pool_totals;
+mod prepared_work;
 mod python_stacks;
 mod stacks;
 mod support;

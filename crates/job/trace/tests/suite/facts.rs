@@ -97,6 +97,7 @@ fn any_activity_fact() -> impl Strategy<Value = Fact<'static>> {
                 path: b"0_1/7/3_LayerOperation/1_LinearOperation",
             }
         ),
+        (any_code(), any::<u64>()).prop_map(|(phase, address)| Fact::PreparedWork { phase, address }),
         (any_code(), any_device(), any_string_id()).prop_map(|(phase, device, name)| Fact::PlacedKernel {
             phase,
             device,

@@ -53,7 +53,8 @@ fn memory_belongs_to_the_launch_behind_it() {
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
 }
 
-/// Frameworks that launch on a thread of their own leave no launch with an operator; people are told how to change that.
+/// Where nobody says who has prepared what another thread launches no launch has an operator; people are told how to change
+/// that.
 #[test]
 fn launches_on_another_thread_than_the_operators_are_explained() {
     for is_elsewhere in [true, false] {
@@ -65,7 +66,7 @@ fn launches_on_another_thread_than_the_operators_are_explained() {
         dump.end("aten.add");
         let answers = dump.ask(&Questions { kernels: true, ..Questions::default() });
         let text = msmemscope_report::kernels(answers.kernels.as_ref().expect("kernels"));
-        assert_eq!(text.contains("TASK_QUEUE_ENABLE=0"), is_elsewhere, "{text}");
+        assert_eq!(text.contains("TASK_QUEUE_ENABLE"), is_elsewhere, "{text}");
     }
 }
 

@@ -1,0 +1,5 @@
+//! Links the library under its CANN soname.
+
+fn main() {
+    soname_link::shared_library("libnnopbase.so", &[]);
+}
