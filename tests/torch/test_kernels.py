@@ -162,6 +162,36 @@ def test_the_operator_of_each_kernel_is_known_whoever_launches_it(tmp_path, trai
     assert " by aten." in text and "No operators are named" not in text
 
 
+#: Captures a graph and runs it three times.
+GRAPH = """
+import torch, torch_npu
+x = torch.ones(64, 64, device="npu")
+y = (x @ x).tanh().exp()
+torch.npu.synchronize()
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    y = (x @ x).tanh().exp()
+for run in range(3):
+    x.fill_(run / 64)
+    graph.replay()
+    torch.npu.synchronize()
+    host = x.cpu()
+    print(torch.allclose(y.cpu(), (host @ host).tanh().exp(), rtol=1e-3))
+"""
+
+
+def test_kernels_of_a_graph_are_named_whenever_it_runs(tmp_path):
+    program = tmp_path / "graph.py"
+    program.write_text(GRAPH)
+    command = [PROGRAM, "-o", tmp_path / "out", "--level=op,kernel", "--data-format=csv", "--"]
+    recorded = run([*command, sys.executable, program], log=tmp_path / "log")
+    assert recorded.stdout.split() == ["True"] * 3
+    rows = kernel_rows(tmp_path / "out")
+    assert_equal(rows, kernel_truth(tmp_path / "log"))
+    of_exp = Counter(row.type for row in rows if row.name.startswith("Exp_"))
+    assert of_exp == {"KERNEL_LAUNCH": 2, "KERNEL_EXECUTE_START": 1 + 3, "KERNEL_EXECUTE_END": 1 + 3}
+
+
 API = """
 import sys
 {imports}

@@ -10,6 +10,7 @@ mod device;
 mod error;
 mod event;
 mod exception;
+mod graph;
 mod host_register;
 mod information;
 mod initialization;

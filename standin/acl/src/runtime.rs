@@ -65,6 +65,12 @@ unsafe extern "C" {
     pub fn rtStreamSynchronize(stream: *mut c_void) -> i32;
     pub fn rtStreamSynchronizeWithTimeout(stream: *mut c_void, timeout_ms: i32) -> i32;
     pub fn rtStreamQuery(stream: *mut c_void) -> i32;
+    pub fn rtStreamBeginCapture(stream: *mut c_void, mode: i32) -> i32;
+    pub fn rtStreamEndCapture(stream: *mut c_void, model: *mut *mut c_void) -> i32;
+    pub fn rtStreamGetCaptureInfo(stream: *mut c_void, status: *mut i32, model: *mut *mut c_void) -> i32;
+    pub fn rtThreadExchangeCaptureMode(mode: *mut i32) -> i32;
+    pub fn rtModelExecute(model: *mut c_void, stream: *mut c_void, flag: u32) -> i32;
+    pub fn rtModelDestroy(model: *mut c_void) -> i32;
     pub fn rtStreamWaitEvent(stream: *mut c_void, event: *mut c_void) -> i32;
     pub fn rtEventCreate(event: *mut *mut c_void) -> i32;
     pub fn rtEventDestroy(event: *mut c_void) -> i32;

@@ -25,6 +25,7 @@ pub trait Argument: Sized {
 }
 
 /// An output whose size the operator decides. Its description is changed while the caller waits.
+#[derive(Clone)]
 pub struct Resizable {
     tensor: Tensor,
     object: *mut TensorObject,
@@ -59,6 +60,7 @@ impl Argument for Resizable {
 }
 
 /// A tensor that must not be there: with it the operator does something else, which is not computed.
+#[derive(Clone)]
 pub struct Absent;
 
 impl Argument for Absent {

@@ -10,7 +10,26 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 /// What a stream's worker runs.
-pub type Work = Box<dyn FnOnce() + Send>;
+pub type Work = Box<dyn Computation>;
+
+/// A computation with its operands. Those of captured graphs are run more than once, each time a copy.
+pub trait Computation: Send {
+    /// Computes.
+    fn run(self: Box<Self>);
+
+    /// The same with the same operands.
+    fn copy(&self) -> Work;
+}
+
+impl<F: FnOnce() + Clone + Send + 'static> Computation for F {
+    fn run(self: Box<Self>) {
+        self();
+    }
+
+    fn copy(&self) -> Work {
+        Box::new(self.clone())
+    }
+}
 
 /// `aclOpExecutor`. `libnnopbase.so` knows its start.
 #[repr(C)]
@@ -90,6 +109,7 @@ fn state() -> &'static State {
 
 unsafe extern "C" {
     fn rtStreamSynchronize(stream: *mut c_void) -> i32;
+    fn rtStreamGetCaptureInfo(stream: *mut c_void, status: *mut i32, model: *mut *mut c_void) -> i32;
     /// `aclOpExecutor::AddCache()`
     #[link_name = "_ZN13aclOpExecutor8AddCacheEv"]
     fn add_cache(executor: *mut c_void);
@@ -143,9 +163,13 @@ unsafe fn launch_on(unit: Unit, name: &'static str, executor: *mut Executor, str
 
 /// What an executor does when it is run.
 unsafe extern "C" fn launch_executor(executor: *mut Executor, stream: *mut c_void) -> i32 {
-    // SAFETY: the executor was made by `prepare` and is used once; `run` takes it over.
+    // SAFETY: the executor was made by `prepare` and is used once: `run` takes it over, or the graph into which it is
+    // captured, which may be run as long as the process lives.
     unsafe {
-        let result = launch_kernels((*executor).unit, (*executor).name, stream, run, executor.cast());
+        let mut status = 0;
+        let is_captured = rtStreamGetCaptureInfo(stream, &raw mut status, std::ptr::null_mut()) == 0 && status != 0;
+        let function = if is_captured { run_copy } else { run };
+        let result = launch_kernels((*executor).unit, (*executor).name, stream, function, executor.cast());
         if result != 0 {
             drop(Box::from_raw(executor));
         }
@@ -167,7 +191,18 @@ unsafe extern "C" fn run(executor: *mut c_void) {
     // SAFETY: `launch` gave up the executor.
     let executor = unsafe { Box::from_raw(executor.cast::<Executor>()) };
     let Executor { name, work, .. } = *executor;
-    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+    compute(name, work);
+}
+
+/// Runs on the worker of the stream, whenever the graph is run.
+unsafe extern "C" fn run_copy(executor: *mut c_void) {
+    // SAFETY: the executor is kept for the graph, and only looked at.
+    let Executor { name, work, .. } = unsafe { &*executor.cast::<Executor>() };
+    compute(name, work.copy());
+}
+
+fn compute(name: &str, work: Work) {
+    if catch_unwind(AssertUnwindSafe(|| work.run())).is_err() {
         eprintln!("stand-in device: operator {name} failed, its outputs are undefined");
     }
 }

@@ -5,6 +5,7 @@ use crate::state::state;
 use crate::stream::{Stream, Task, Work, synchronize_device};
 use crate::task_reports::ApiCall;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// An address that travels to a worker.
 #[derive(Clone, Copy)]
@@ -12,6 +13,8 @@ struct Address(*mut c_void);
 
 // SAFETY: the caller keeps the memory alive until the work is done, as the C functions demand.
 unsafe impl Send for Address {}
+// SAFETY: as above.
+unsafe impl Sync for Address {}
 
 impl Address {
     fn pointer<T>(self) -> *mut T {
@@ -25,7 +28,7 @@ fn copy_work(target: *mut c_void, room: u64, source: *const c_void, count: u64) 
         return Err(RuntimeError::InvalidParameter);
     }
     let (target, source) = (Address(target), Address(source.cast_mut()));
-    Ok(Box::new(move || {
+    Ok(Arc::new(move || {
         // SAFETY: both ranges are valid for `count` bytes by the contract of the C functions; they may overlap.
         unsafe { std::ptr::copy(source.pointer::<u8>(), target.pointer::<u8>(), count as usize) }
     }))
@@ -37,7 +40,7 @@ fn fill_work(target: *mut c_void, room: u64, value: u32, count: u64) -> Result<W
         return Err(RuntimeError::InvalidParameter);
     }
     let target = Address(target);
-    Ok(Box::new(move || {
+    Ok(Arc::new(move || {
         // SAFETY: the range is valid for `count` bytes by the contract of the C functions.
         unsafe { std::ptr::write_bytes(target.pointer::<u8>(), value as u8, count as usize) }
     }))

@@ -9,7 +9,7 @@ use crate::task_reports::name_hash;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The feature does not exist.
 pub const UNSUPPORTED: i32 = 207_000;
@@ -37,6 +37,8 @@ pub struct Arguments {
 
 // SAFETY: whoever launches gives the argument away to the worker of the stream.
 unsafe impl Send for Arguments {}
+// SAFETY: as above; the worker alone uses it.
+unsafe impl Sync for Arguments {}
 
 impl Arguments {
     /// Copies the arguments of a launch, as a card does.
@@ -62,7 +64,7 @@ impl Arguments {
 
     /// What the worker of the stream does.
     pub fn into_work(self) -> Work {
-        Box::new(move || self.compute())
+        Arc::new(move || self.compute())
     }
 
     fn compute(self) {

@@ -3,6 +3,7 @@
 //! Memory comes from `libascend_hal.so` through its dynamic symbols, as on a card, so hooks of the driver see it.
 //! Streams are queues with a worker thread each; work given to a stream runs later and in order.
 
+mod capture;
 mod copy;
 mod device;
 mod driver;

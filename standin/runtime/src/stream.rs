@@ -3,6 +3,7 @@
 //! Tasks are numbered as on a card, which tells through the driver when it starts and finishes each; the numbers are
 //! reported to profilers that asked for them.
 
+use crate::capture::{Captured, Graph};
 use crate::driver::standinTaskRecord;
 use crate::error::RuntimeError;
 use crate::event::Event;
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Work of a stream.
-pub type Work = Box<dyn FnOnce() + Send>;
+/// Work of a stream. What is captured may be done again and again.
+pub type Work = Arc<dyn Fn() + Send + Sync>;
 
 /// Which unit of the card does a task, by the numbers of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,17 +66,12 @@ const TASK_STARTS: u32 = 0;
 const TASK_ENDS: u32 = 1;
 const MOST_DEVICES: usize = 64;
 
-/// A task on its way.
-struct Waiting {
-    task: Task,
-    number: u32,
-    work: Work,
-}
-
 /// The queue of a stream.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Captured>,
+    /// Where tasks go while the stream is captured.
+    graph: Option<Arc<Graph>>,
     next_task: u32,
     latest_kernel: Option<(u32, &'static Kernel)>,
     submitted: u64,
@@ -119,7 +115,8 @@ impl Stream {
     /// Adds a task; with `ASCEND_LAUNCH_BLOCKING=1` also waits for it.
     pub fn submit(self: &Arc<Self>, task: Task, work: Work) -> Result<(), RuntimeError> {
         let mut queue = lock(&self.queue);
-        if queue.closed {
+        let cannot_be_captured = queue.graph.is_some() && matches!(task, Task::Unseen);
+        if queue.closed || cannot_be_captured {
             return Err(RuntimeError::InvalidStream);
         }
         let number = self.number_of(task, &mut queue);
@@ -128,7 +125,14 @@ impl Stream {
             let ticks = state().card_clock(self.physical_device);
             state().log_kernel(Kind::KernelLaunch, self.identity(number), kernel, ticks, None, 0);
         }
-        queue.waiting.push_back(Waiting { task, number, work });
+        if let Some(graph) = &queue.graph {
+            graph.add(Captured { task, number, work });
+            drop(queue);
+            self.report(task, number);
+            self.report_again(task, number);
+            return Ok(());
+        }
+        queue.waiting.push_back(Captured { task, number, work });
         queue.submitted += 1;
         if !queue.has_worker {
             queue.has_worker = true;
@@ -171,6 +175,33 @@ impl Stream {
         task_reports::report(self.identity(number), task.task_type(), hash);
     }
 
+    /// Tells profilers once more about a kernel, in the newer form.
+    fn report_again(&self, task: Task, number: u32) {
+        if let (Task::Kernel(kernel), true) = (task, task_reports::are_wanted(self.physical_device)) {
+            task_reports::report_again(self.identity(number), kernel.task_type, kernel.hash());
+        }
+    }
+
+    /// Keeps what is submitted from now on.
+    pub fn begin_capture(self: &Arc<Self>) -> Result<(), RuntimeError> {
+        let mut queue = lock(&self.queue);
+        if queue.closed || queue.graph.is_some() {
+            return Err(RuntimeError::InvalidStream);
+        }
+        queue.graph = Some(Graph::new(Arc::clone(self)));
+        Ok(())
+    }
+
+    /// Gives back what was kept.
+    pub fn end_capture(&self) -> Result<Arc<Graph>, RuntimeError> {
+        lock(&self.queue).graph.take().ok_or(RuntimeError::InvalidStream)
+    }
+
+    /// Where tasks go while the stream is captured.
+    pub fn graph(&self) -> Option<Arc<Graph>> {
+        lock(&self.queue).graph.clone()
+    }
+
     /// Waits until everything submitted so far is done.
     pub fn synchronize(&self, timeout_ms: Option<u64>) -> Result<(), RuntimeError> {
         let deadline = timeout_ms.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds));
@@ -204,21 +235,21 @@ impl Stream {
         let latest_kernel = queue.latest_kernel;
         drop(queue);
         self.changed.notify_all();
-        if let (Some((number, kernel)), true) = (latest_kernel, task_reports::are_wanted(self.physical_device)) {
-            task_reports::report_again(self.identity(number), kernel.task_type, kernel.hash());
+        if let Some((number, kernel)) = latest_kernel {
+            self.report_again(Task::Kernel(kernel), number);
         }
     }
 
     /// Queues a recording of `event`.
     pub fn record(self: &Arc<Self>, event: Arc<Event>) -> Result<(), RuntimeError> {
         let number = event.begin_recording();
-        self.submit(Task::Record, Box::new(move || event.complete(number)))
+        self.submit(Task::Record, Arc::new(move || event.complete(number)))
     }
 
     /// Makes later work wait for the latest recording of `event`, or its first one.
     pub fn wait_for(self: &Arc<Self>, event: Arc<Event>) -> Result<(), RuntimeError> {
         let number = event.awaited_recording();
-        self.submit(Task::Wait, Box::new(move || event.wait(number)))
+        self.submit(Task::Wait, Arc::new(move || event.wait(number)))
     }
 
     /// The card starts or finishes a task.
@@ -239,16 +270,23 @@ impl Stream {
         }
     }
 
+    /// Does a task on this thread, under the names of this stream.
+    pub fn run_task(&self, Captured { task, number, work }: &Captured) {
+        self.note(*task, *number, TASK_STARTS);
+        // A panic in an operator must not take the job down silently: the message is printed by the panic itself and the
+        // stream goes on.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work()));
+        self.note(*task, *number, TASK_ENDS);
+    }
+
     fn run(&self) {
         let mut queue = lock(&self.queue);
         loop {
-            if let Some(Waiting { task, number, work }) = queue.waiting.pop_front() {
+            if let Some(next) = queue.waiting.pop_front() {
                 drop(queue);
-                self.note(task, number, TASK_STARTS);
-                // A panic in an operator must not take the job down silently: the message is printed by the panic
-                // itself and the stream goes on.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-                self.note(task, number, TASK_ENDS);
+                self.run_task(&next);
+                // What the work holds goes before anybody hears that it is done.
+                drop(next);
                 queue = lock(&self.queue);
                 queue.finished += 1;
                 self.changed.notify_all();

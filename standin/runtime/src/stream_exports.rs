@@ -127,15 +127,17 @@ struct Argument(*mut c_void);
 
 // SAFETY: the caller of `standinSubmit` gives the argument away to the worker.
 unsafe impl Send for Argument {}
+// SAFETY: as above; nobody but the worker looks at it.
+unsafe impl Sync for Argument {}
 
 impl Argument {
-    fn take(self) -> *mut c_void {
+    fn pointer(&self) -> *mut c_void {
         self.0
     }
 }
 
 /// Our own: runs `function(argument)` on the stream, after everything submitted before. `function` is called
-/// exactly once when 0 is returned and not at all otherwise.
+/// exactly once when 0 is returned and not at all otherwise, as while the stream is captured.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn standinSubmit(
     stream: *mut c_void,
@@ -144,6 +146,6 @@ unsafe extern "C" fn standinSubmit(
 ) -> i32 {
     let argument = Argument(argument);
     // SAFETY: function and argument belong together by the contract of this function.
-    let work: Work = Box::new(move || unsafe { function(argument.take()) });
+    let work: Work = Arc::new(move || unsafe { function(argument.pointer()) });
     code(Stream::find(stream as u64).and_then(|stream| stream.submit(Task::Unseen, work)))
 }

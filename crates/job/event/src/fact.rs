@@ -434,6 +434,15 @@ pub enum Fact<'a> {
         /// Further attributes as `key:value,...`, or none.
         detail: StringId,
     },
+    /// A kernel that was launched is part of a graph: its card starts and ends it whenever the graph is run.
+    KernelCaptured {
+        /// Device it runs on.
+        device: Device,
+        /// Stream.
+        stream_id: u32,
+        /// Task within the stream.
+        task_id: u32,
+    },
     /// Work that an operator has prepared is prepared or launched.
     PreparedWork {
         /// Which of them.
@@ -743,6 +752,7 @@ impl Fact<'_> {
             | Fact::OperatorEnd { device, .. }
             | Fact::Access { device, .. }
             | Fact::Kernel { device, .. }
+            | Fact::KernelCaptured { device, .. }
             | Fact::Mark { device, .. }
             | Fact::RangeBegin { device, .. }
             | Fact::RangeEnd { device, .. }

@@ -201,6 +201,12 @@ pub fn in_launch<Value>(launch: impl FnOnce() -> Value) -> Value {
     launch()
 }
 
+/// Whether this thread is inside of a function that launches kernels.
+#[inline(always)]
+pub fn is_in_launch() -> bool {
+    context().launch_began_ns.get() != 0
+}
+
 /// Writes down a kernel that this thread launches, see [`in_launch`]. `make` as for [`record_own_now`].
 #[inline(always)]
 pub fn record_launch<'a>(make: impl Fn() -> Fact<'a>) -> bool {

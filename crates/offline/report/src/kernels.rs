@@ -9,9 +9,11 @@ use crate::units::{bytes, signed_bytes};
 /// Kernels in the table.
 const TOLD_KERNELS: usize = 12;
 /// Columns that names may have.
-const SHORTEST_NAME: usize = 24;
-/// Columns that everything but the names takes.
-const OTHER_COLUMNS: usize = 52;
+const SHORTEST_NAME: usize = 22;
+/// Columns that everything but the names and the device takes.
+const OTHER_COLUMNS: usize = 50;
+/// The place of the device, where there is more than one.
+const DEVICE_COLUMN: usize = 5;
 
 /// What kernels did with memory, those that changed most first.
 pub fn kernels(report: &KernelReport) -> String {
@@ -25,26 +27,34 @@ pub fn kernels(report: &KernelReport) -> String {
         report.kernels.len()
     );
     push_wrapped(&mut text, &heading, "");
-    let columns = [
+    let mut columns = vec![
         ("memory", Align::Right),
         ("largest", Align::Right),
         ("launches", Align::Right),
         ("ran", Align::Right),
         ("waited", Align::Right),
-        ("device", Align::Right),
         ("kernel, launched by", Align::Left),
     ];
+    let has_several_cards = report.kernels.iter().any(|kernel| kernel.device != report.kernels[0].device);
+    let mut room = width().saturating_sub(OTHER_COLUMNS);
+    if has_several_cards {
+        columns.insert(DEVICE_COLUMN, ("device", Align::Right));
+        room = room.saturating_sub("  device".len());
+    }
     let mut table = Table::new(&columns);
     for kernel in report.kernels.iter().take(TOLD_KERNELS) {
-        table.row([
+        let mut row = vec![
             signed_bytes(kernel.change_bytes),
             bytes(kernel.largest_increase_bytes),
             kernel.launches.to_string(),
             mean(kernel.running_ns, kernel),
             mean(kernel.waiting_ns, kernel),
-            kernel.device.to_string(),
-            described(kernel, width().saturating_sub(OTHER_COLUMNS).max(SHORTEST_NAME)),
-        ]);
+            described(kernel, room.max(SHORTEST_NAME)),
+        ];
+        if has_several_cards {
+            row.insert(DEVICE_COLUMN, kernel.device.to_string());
+        }
+        table.row(row);
     }
     text.push_str(&table.render());
     let unknown: u64 = report.kernels.iter().map(|kernel| kernel.launches - kernel.measured).sum();

@@ -91,6 +91,8 @@ struct EarlyStart {
 pub struct KernelTracker {
     launched: FxHashMap<Task, Launched>,
     early: FxHashMap<Task, EarlyStart>,
+    /// Kernels of graphs, which start and end whenever their graph is run, without a launch.
+    captured: FxHashMap<Task, Launched>,
     counts: FxHashMap<(Device, u32), Counts>,
     /// Whether cards number tasks for all their streams together.
     numbers_by_card: bool,
@@ -122,11 +124,32 @@ impl KernelTracker {
             return;
         }
         self.numbers_by_card = true;
-        let launched = std::mem::take(&mut self.launched);
-        for (task, launch) in launched {
-            let task = self.task(task.device, launch.kernel.stream_id, launch.kernel.task_number);
-            self.launched.insert(task, launch);
+        let anew = |this: &Self, known: FxHashMap<Task, Launched>| {
+            let renamed = known.into_iter().map(|(task, launch)| {
+                (this.task(task.device, launch.kernel.stream_id, launch.kernel.task_number), launch)
+            });
+            renamed.collect()
+        };
+        let (launched, captured) = (std::mem::take(&mut self.launched), std::mem::take(&mut self.captured));
+        (self.launched, self.captured) = (anew(self, launched), anew(self, captured));
+    }
+
+    /// The kernel launched under this number is part of a graph.
+    pub fn captured(&mut self, device: Device, stream_id: u32, task_number: u32) {
+        let task = self.task(device, stream_id, task_number);
+        if let Some(launch) = self.launched.remove(&task) {
+            if self.captured.len() >= MOST_LAUNCHED {
+                self.captured.clear();
+            }
+            self.captured.insert(task, launch);
         }
+    }
+
+    /// The kernel of a graph that has a number, unless that has come around since.
+    fn of_graph(&self, task: Task) -> Option<Kernel> {
+        let launch = self.captured.get(&task)?;
+        let launched = self.counts.get(&task.stream()).map_or(0, |counts| counts.launched);
+        (self.numbers_by_card || launched - launch.place < HALF_A_ROUND).then_some(launch.kernel)
     }
 
     /// A kernel is launched. Returns what is known already of its time on the card.
@@ -139,6 +162,7 @@ impl KernelTracker {
         let counts = self.counts.entry(task.stream()).or_default();
         counts.launched += 1;
         let Counts { launched: place, started } = *counts;
+        self.captured.remove(&task);
         let early = self.early.remove(&task).filter(|early| self.is_of_this_round(early.place, started));
         let early = early.map(|early| early.early);
         if early.is_some_and(|early| early.end.is_some()) {
@@ -164,6 +188,9 @@ impl KernelTracker {
             launch.has_started = true;
             return Some(launch.kernel);
         }
+        if let Some(kernel) = self.of_graph(task) {
+            return Some(kernel);
+        }
         if self.early.len() >= MOST_EARLY {
             let median = median(self.early.values().map(|early| early.early.start).collect());
             self.early.retain(|_, early| early.early.start > median);
@@ -183,7 +210,7 @@ impl KernelTracker {
             early.early.end = Some(time);
             return None;
         }
-        self.launched.remove(&task).map(|launch| launch.kernel)
+        self.launched.remove(&task).map(|launch| launch.kernel).or_else(|| self.of_graph(task))
     }
 }
 
@@ -262,6 +289,27 @@ mod tests {
         tracker.launch(11, DEVICE, kernel(2, 4, 0x2_0007));
         assert_eq!(tracker.start(20, DEVICE, u32::MAX, 0x2_0007, 9).map(|kernel| kernel.stream_id), Some(4));
         assert_eq!(tracker.end(20, DEVICE, u32::MAX, 0x1_0007).map(|kernel| kernel.stream_id), Some(3));
+    }
+
+    #[test]
+    fn kernels_of_graphs_start_and_end_again_and_again() {
+        let mut tracker = KernelTracker::default();
+        tracker.launch(10, DEVICE, kernel(1, 3, 7));
+        tracker.captured(DEVICE, 3, 7);
+        tracker.launch(11, DEVICE, kernel(2, 3, 9));
+        tracker.captured(DEVICE, 3, 8);
+        for run in 0..3 {
+            let name = |kernel: Option<Kernel>| kernel.map(|kernel| kernel.name.0);
+            assert_eq!(name(tracker.start(20 + run, DEVICE, 3, 7, 9)), Some(1));
+            assert_eq!(name(tracker.end(21 + run, DEVICE, 3, 7)), Some(1));
+            assert_eq!(name(tracker.start(22 + run, DEVICE, 3, 8, 9)), None, "a copy, which was never launched");
+            assert_eq!(name(tracker.end(23 + run, DEVICE, 3, 8)), None);
+        }
+        assert_eq!(tracker.start(30, DEVICE, 3, 9, 9).map(|kernel| kernel.name.0), Some(2));
+        // The number is given out again.
+        tracker.launch(40, DEVICE, kernel(4, 3, 7 + 65_536));
+        assert_eq!(tracker.start(41, DEVICE, 3, 7, 9).map(|kernel| kernel.name.0), Some(4));
+        assert_eq!(tracker.end(42, DEVICE, 3, 7).map(|kernel| kernel.name.0), Some(4));
     }
 
     #[test]

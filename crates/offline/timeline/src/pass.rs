@@ -252,6 +252,9 @@ impl<'s> Timeline<'s> {
         let (device, kind) = match *fact {
             Fact::Access { .. } => return self.access(time, origin, fact, sink),
             Fact::Kernel { .. } => return self.kernel(time, origin, fact, sink),
+            Fact::KernelCaptured { device, stream_id, task_id } => {
+                return self.kernels.captured(device, stream_id, task_id);
+            }
             Fact::ProcessInfo { key: ProcessInfoKey::Settings, .. } => return self.settings_changed(),
             Fact::RangeBegin { domain, device, range_id, message } => {
                 let device = self.device_map.physical(device);

@@ -139,6 +139,13 @@ static void command(uint32_t type)
     printf("command %d\n", profSetProfCommand(&command, sizeof command));
 }
 
+static int runs;
+static void count_run(void *unused)
+{
+    (void)unused;
+    runs++;
+}
+
 static void *end_late(void *unused)
 {
     (void)unused;
@@ -227,6 +234,34 @@ int main(int count, char **arguments)
             printf("%d reports, %d texts, %llu buffered\n", reports, hashes, (unsigned long long)standinBufferedReports());
         }
         aclrtSynchronizeDevice();
+    } else if (strcmp(what, "graph") == 0) {
+        aclmdlRI graph;
+        aclmdlRICaptureStatus status[2];
+        aclrtStream captured, other;
+        char source[8] = "source", target[8] = "";
+        aclrtSetDevice(1);
+        aclrtCreateStream(&captured);
+        aclrtCreateStream(&other);
+        launch(0, captured);
+        aclmdlRICaptureBegin(captured, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL);
+        aclmdlRICaptureGetInfo(captured, &status[0], NULL);
+        for (int number = 1; number < 6; number++) launch_with(number, captured, count_run, NULL);
+        aclrtMemcpyAsync(target, sizeof target, source, sizeof source, ACL_MEMCPY_HOST_TO_DEVICE, captured);
+        aclmdlRICaptureEnd(captured, &graph);
+        aclmdlRICaptureGetInfo(captured, &status[1], NULL);
+        aclrtSynchronizeStream(captured);
+        printf("captured %d %d, ran %d, copied '%s'\n", status[0], status[1], runs, target);
+        for (int round = 0; round < launches; round++) {
+            launch(6 + round, other);
+            aclmdlRIExecuteAsync(graph, other);
+        }
+        aclrtSynchronizeStream(other);
+        int error = aclmdlRIExecute(graph, -1);
+        printf("executed %d, ran %d, copied '%s'\n", error, runs, target);
+        printf("%d %d\n", aclmdlRIDestroy(graph), aclmdlRIDestroy(graph) != 0);
+        launch(0, captured);
+        aclrtDestroyStream(captured);
+        aclrtDestroyStream(other);
     } else if (strcmp(what, "last thread") == 0) {
         pthread_t last;
         aclrtSetDevice(0);

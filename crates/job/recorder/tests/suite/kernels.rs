@@ -156,6 +156,23 @@ fn every_launch_start_and_end_is_recorded_once() {
     }
 }
 
+/// Kernels of a captured graph are launched once, and start and end whenever the graph is run.
+#[test]
+fn kernels_of_graphs_are_known_whenever_they_run() {
+    const RUNS: usize = 8;
+    let lab = Lab::new();
+    let program = program(&lab);
+    let plain = run(lab.plain(&program).args(["graph", "1", &(RUNS - 1).to_string()]));
+    let text = String::from_utf8_lossy(&plain.stdout);
+    assert!(text.contains(&format!("ran {}, copied 'source'", 5 * RUNS)), "{text}");
+    assert!(text.contains("captured 1 0, ran 0, copied ''"), "{text}");
+    let output = run(&mut recorded(&lab, &program, &["graph", "1", &(RUNS - 1).to_string()]));
+    assert_eq!((&output.stdout, output.stderr.is_empty()), (&plain.stdout, true), "{output:?}");
+    assert_eq!(assert_complete(&lab, |stream| stream), 1 + 5 + (RUNS - 1) + 1);
+    let trace = lab.trace();
+    assert_eq!(count(&trace, |fact| matches!(fact, Fact::KernelCaptured { .. })), 5, "and not when a stream ends");
+}
+
 /// More tasks than there are numbers.
 #[test]
 fn numbers_of_tasks_wrap_around() {
