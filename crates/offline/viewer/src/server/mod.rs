@@ -4,22 +4,21 @@ pub mod assets;
 pub mod guard;
 pub mod request;
 
+pub(crate) mod connections;
 pub(crate) mod query;
 pub(crate) mod response;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use connections::{Connections, Seat};
 use guard::Token;
 use query::Query;
 use request::{NoRequest, Patience, Request};
 use response::Response;
-
-/// Connections served at once. A browser opens six.
-const MOST_CONNECTIONS: usize = 48;
 
 /// Answers questions about data.
 pub(crate) trait Answerer: Send + Sync + 'static {
@@ -76,64 +75,65 @@ impl Server {
 
     /// Serves until it is stopped.
     pub(crate) fn serve(self, answerer: Arc<dyn Answerer>) {
-        let connections = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::new(Connections::default());
         let token = Arc::new(self.token);
         for stream in self.listener.incoming() {
             if self.ends.load(Ordering::Relaxed) {
                 return;
             }
-            let Ok(mut stream) = stream else {
+            let Ok(stream) = stream else {
                 // Out of descriptors, perhaps: others will go away.
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             };
-            if connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-                connections.fetch_sub(1, Ordering::Relaxed);
+            let stream = Arc::new(stream);
+            let Some(seat) = connections.take(stream.clone()) else {
                 drop(stream.set_write_timeout(Some(Duration::from_millis(100))));
                 let reason = "too many pages are open at once: close some of them, then load this one again";
-                drop(Response::error(503, reason).write(&mut stream, false, false));
+                drop(Response::error(503, reason).write(&mut &*stream, false, false));
                 continue;
-            }
-            let (answerer, token, patience) = (answerer.clone(), token.clone(), self.patience);
-            let guard = Counted(connections.clone());
-            let connection = move || {
-                let _guard = guard;
-                drop(converse(stream, &token, &*answerer, patience));
             };
+            let (answerer, token, patience) = (answerer.clone(), token.clone(), self.patience);
+            let connection = move || drop(converse(&seat, &token, &*answerer, patience));
             drop(std::thread::Builder::new().name("viewer".to_owned()).spawn(connection));
         }
     }
 }
 
-/// Counts a connection for as long as it lives.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Answers the requests of one connection.
-fn converse(mut stream: TcpStream, token: &Token, answerer: &dyn Answerer, patience: Patience) -> io::Result<()> {
+fn converse(seat: &Seat, token: &Token, answerer: &dyn Answerer, patience: Patience) -> io::Result<()> {
+    let stream = seat.stream();
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(patience.request))?;
     let mut buffer = Vec::new();
     loop {
-        let (response, is_head, keep_alive) = match request::read(&mut stream, &mut buffer, patience) {
-            Ok(request) => (respond(&request, token, answerer), request.is_head, request.keep_alive),
+        let (response, is_head, keep_alive) = match request::read(stream, &mut buffer, patience) {
+            Ok(request) => {
+                let rest = guard::admit(&request, token);
+                if rest.is_ok() {
+                    seat.start_answer();
+                }
+                (respond(rest, &request, token, answerer), request.is_head, request.keep_alive)
+            }
             Err(NoRequest::Gone) => return Ok(()),
             Err(NoRequest::Refused(status, reason)) => (Response::error(status, reason), false, false),
         };
-        response.write(&mut io::BufWriter::new(&mut stream), is_head, keep_alive)?;
+        response.write(&mut io::BufWriter::new(stream), is_head, keep_alive)?;
         if !keep_alive {
             return Ok(());
         }
+        seat.end_answer();
     }
 }
 
-fn respond(request: &Request, token: &Token, answerer: &dyn Answerer) -> Response {
-    let rest = match guard::admit(request, token) {
+/// What is answered to a request of which it is known what is behind its token, or why it is refused.
+fn respond(
+    rest: Result<&str, (u16, &'static str)>,
+    request: &Request,
+    token: &Token,
+    answerer: &dyn Answerer,
+) -> Response {
+    let rest = match rest {
         Ok(rest) => rest,
         Err((308, _)) => {
             let mut response = Response::error(308, "the address lacks a slash at its end");

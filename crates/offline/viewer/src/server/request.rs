@@ -57,7 +57,7 @@ impl From<io::Error> for NoRequest {
 }
 
 /// Reads the next request of a connection. Bytes behind its head stay in `buffer`.
-pub(crate) fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>, patience: Patience) -> Result<Request, NoRequest> {
+pub(crate) fn read(mut stream: &TcpStream, buffer: &mut Vec<u8>, patience: Patience) -> Result<Request, NoRequest> {
     let mut deadline = (!buffer.is_empty()).then(|| Instant::now() + patience.request);
     loop {
         if let Some(end) = end_of_head(buffer) {
