@@ -257,6 +257,9 @@ export async function openBrowser({ locale = "en-US", colorScheme = "light", jav
   return { page, complaints, close: () => context.close() };
 }
 
+/** As many frames without anything to wait for mean that nothing will come any more. */
+const QUIET_FRAMES = 3;
+
 /** Opens a view and waits until nothing in it is loading any more. */
 export async function show(page, url, hash) {
   await page.goto("about:blank");
@@ -266,9 +269,17 @@ export async function show(page, url, hash) {
 
 export async function settled(page) {
   await page.waitForSelector("[data-view]");
-  await page.waitForFunction(() => !document.querySelector(".loading, .stale, .progress"));
-  // Two frames: what was asked for last is drawn.
-  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+  await page.evaluate(async ([frames, patience]) => {
+    // The page asks what it needs a frame after it was changed, and draws answers a frame after they came.
+    const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    const waits = () =>
+      Number(document.documentElement.dataset.waiting ?? 0) > 0 || document.querySelector(".loading, .stale, .progress");
+    const deadline = performance.now() + patience;
+    for (let quiet = 0; quiet < frames; quiet = waits() ? 0 : quiet + 1) {
+      if (performance.now() > deadline) throw new Error(`the page still waits: ${document.body.innerText}`);
+      await frame();
+    }
+  }, [QUIET_FRAMES, PATIENCE_MS]);
 }
 
 /** How many different colours a canvas has: an empty one has one or two. */

@@ -63,6 +63,8 @@ pub struct Cause {
     pub bytes: u64,
     /// How many blocks, refusals or changes there are, where that can be counted.
     pub count: Option<u64>,
+    /// By how much it grows with every step, and the first and last step that it is from, if it is a leak.
+    pub growth: Option<(u64, (u64, u64))>,
     /// The line of code to look at.
     pub line: Option<String>,
     /// The same as a place in a file.
@@ -88,6 +90,7 @@ impl Cause {
             pool: None,
             bytes,
             count: None,
+            growth: None,
             line: None,
             frame: None,
             is_of_one_line: false,
@@ -204,12 +207,21 @@ fn leak_of(kind: CauseKind, sentence: String, groups: &[&LeakGroup], cause: Opti
         device: Some(first.device),
         pool: Some(first.pool),
         count: Some(sum(groups, |group| group.count)),
+        growth: growth(groups),
         timestamp_ns: groups.iter().filter_map(|group| group.blocks.last()).map(|block| block.timestamp_ns).max(),
         explanation,
         advice: advice(first, cause).into_iter().map(str::to_owned).collect(),
         ..found.at(&first.site).held_by(&first.held_by)
     };
     Cause { is_of_one_line: found.is_of_one_line && groups.len() == 1, ..found }
+}
+
+/// How much more of some groups there is with every step, and the first and last step that they are from.
+fn growth(groups: &[&LeakGroup]) -> Option<(u64, (u64, u64))> {
+    let bytes_per_step = sum(groups, |group| group.bytes_per_step);
+    let first = groups.iter().map(|group| group.step_range.0).min()?;
+    let last = groups.iter().map(|group| group.step_range.1).max()?;
+    (bytes_per_step > 0 && last > first).then_some((bytes_per_step, (first, last)))
 }
 
 /// Leaks that are too many to be told one by one.
@@ -225,5 +237,5 @@ fn further_leaks(leaks: &[CausedLeaks<'_>]) -> Option<Cause> {
     );
     let count = Some(sum(&groups, |group| group.count));
     let cause = Cause::new(CauseKind::Leak, sentence, held);
-    Some(Cause { device: Some(first.device), pool: Some(first.pool), count, ..cause })
+    Some(Cause { device: Some(first.device), pool: Some(first.pool), count, growth: growth(&groups), ..cause })
 }

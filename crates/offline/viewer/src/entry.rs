@@ -23,6 +23,7 @@ use crate::model::builder::Builder;
 use crate::model::changes::{Changes, Dimension, Stacking};
 use crate::model::coarse::Coarse;
 use crate::model::filter::{BlockFilter, Filter};
+use crate::model::step_use::{self, StepUse};
 use crate::summarised::Summarised;
 
 /// Filtered views that are kept; those of whole pools are kept always.
@@ -51,9 +52,18 @@ pub(crate) struct View {
     pub(crate) filter: Filter,
     pub(crate) changes: Changes,
     stackings: Mutex<Vec<(Dimension, Arc<Stacking>)>>,
+    step_uses: OnceLock<Vec<StepUse>>,
 }
 
 impl View {
+    /// Steps that count on the device of the pool, in the order of their starts.
+    pub(crate) fn step_uses(&self, model: &Model) -> &[StepUse] {
+        self.step_uses.get_or_init(|| {
+            let device = model.groups[usize::from(self.group)].device;
+            step_use::measure(&self.changes, &model.steps_of(device), &model.blocks)
+        })
+    }
+
     /// How the bytes divide.
     pub(crate) fn stacking(&self, model: &Model, dimension: Dimension) -> Arc<Stacking> {
         let mut stackings = locked(&self.stackings);
@@ -281,7 +291,13 @@ impl Entry {
             return view;
         }
         let changes = Changes::new(model, group, &BlockFilter::new(model, filter));
-        let view = Arc::new(View { group, filter: filter.clone(), changes, stackings: Mutex::default() });
+        let view = Arc::new(View {
+            group,
+            filter: filter.clone(),
+            changes,
+            stackings: Mutex::default(),
+            step_uses: OnceLock::new(),
+        });
         let mut views = locked(&self.views);
         let is_filtered = |view: &Arc<View>| !view.filter.is_empty();
         if views.iter().filter(|view| is_filtered(view)).count() >= KEPT_VIEWS

@@ -58,6 +58,8 @@ pub(crate) struct Finding {
     pub(crate) sentence: String,
     pub(crate) bytes: Option<u64>,
     pub(crate) count: Option<u64>,
+    /// Further numbers of the sentence, for those who say it in another language.
+    pub(crate) figures: Value,
     /// The call site in words, and its frame.
     pub(crate) line: Option<String>,
     pub(crate) frame: Option<Frame>,
@@ -86,6 +88,7 @@ impl Finding {
             sentence,
             bytes: None,
             count: None,
+            figures: json!({}),
             line: None,
             frame: None,
             is_of_one_line: false,
@@ -308,6 +311,12 @@ impl Findings {
             finding.bytes = Some(pool.peak_bytes);
             finding.at = Some(pool.peak_timestamp_ns);
             finding.view_kind = Some("peak");
+            let most = moment.and_then(|moment| Some((moment, moment.lines.first()?)));
+            if let Some((moment, most)) = most.filter(|(_, most)| most.site.is_known()) {
+                finding.line = Some(most.site.line.clone());
+                finding.frame = most.site.frame().cloned();
+                finding.figures = json!({ "line_bytes": most.bytes, "step": moment.step });
+            }
             self.list.push(finding);
         }
     }
@@ -361,6 +370,12 @@ fn of_cause(cause: Cause) -> Finding {
     Finding {
         bytes: Some(cause.bytes),
         count: cause.count,
+        figures: match cause.growth {
+            Some((bytes_per_step, (first, last))) => {
+                json!({ "bytes_per_step": bytes_per_step, "first_step": first, "last_step": last })
+            }
+            None => json!({}),
+        },
         line: cause.line,
         frame: cause.frame,
         is_of_one_line: cause.is_of_one_line,
@@ -412,6 +427,7 @@ fn overhead_finding(pool: &PoolFragmentation, held: u64, needed: u64) -> Finding
     let severity = if is_much { Severity::Warning } else { Severity::Information };
     Finding {
         bytes: Some(overhead),
+        figures: json!({ "held_bytes": held, "needed_bytes": needed }),
         at: Some(pool.at_peak_reserved.timestamp_ns),
         ..Finding::new("fragmentation", severity, sentence, "pool").about(pool.device, pool.pool)
     }

@@ -112,6 +112,7 @@ fn shown(number: usize, entry: &Entry, finding: &Finding, ranks: &[u32]) -> Valu
         "sentence": finding.sentence,
         "bytes": finding.bytes,
         "count": finding.count,
+        "figures": finding.figures,
         "file": file,
         "line": line,
         "function": function,

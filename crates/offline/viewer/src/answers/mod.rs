@@ -7,6 +7,7 @@ mod findings;
 mod flame;
 mod flame_tree;
 mod holds;
+mod least;
 mod lines;
 mod pool_state;
 mod ranks;
@@ -105,6 +106,7 @@ impl Answers {
             "lines" => lines::answer(&scope)?,
             "flame" => flame::answer(&scope, opened)?,
             "steps" => steps::answer(&scope)?,
+            "steps/bars" => steps::bars(&scope)?,
             "pool" => pool_state::answer(&scope)?,
             "fragmentation" => pool_state::fragmentation(&scope)?,
             "watch" => watch::answer(&scope)?,

@@ -2,6 +2,7 @@
 
 use msmemscope_analysis::fleet::summary::PoolNumbers;
 use msmemscope_event::{Device, Pool};
+use rustc_hash::FxHashSet;
 use serde_json::{Value, json};
 
 use crate::entry::Entry;
@@ -87,6 +88,9 @@ fn recording(number: usize, entry: &Entry) -> Value {
         "events": events,
         "blocks": model.map(|model| model.blocks.len() as u64).or(summarised.map(blocks)),
         "steps": steps,
+        // Numbers of steps need not start at one, and every device may count its own.
+        "first_step": model.and_then(|model| model.steps.iter().map(|step| step.number).min()),
+        "last_step": model.and_then(|model| model.steps.iter().map(|step| step.number).max()),
         "state": state,
         "fraction": fraction,
         "error": entry.failure(),
@@ -112,6 +116,7 @@ fn threads(model: &Model) -> Vec<Value> {
 fn devices(model: &Model, origin_ns: u64) -> Vec<Value> {
     let mut blocks = vec![0u64; model.groups.len()];
     model.blocks.group.iter().for_each(|&group| blocks[group as usize] += 1);
+    let tells_owners = tells_owners(model);
     let mut devices: Vec<Device> = model.groups.iter().map(|group| group.device).collect();
     devices.extend(model.cards.iter().map(|card| card.device));
     devices.sort_unstable();
@@ -127,6 +132,7 @@ fn devices(model: &Model, origin_ns: u64) -> Vec<Value> {
             "end_bytes": model.end_bytes[group],
             "reserved_peak_bytes": model.reserved[group].highest(),
             "is_main": main == Some(group as u16),
+            "tells_owners": tells_owners[group],
         })
     };
     let describe = |device: &Device| {
@@ -194,16 +200,24 @@ fn rough_devices(entry: &Entry) -> Vec<Value> {
     devices.iter().map(describe).collect()
 }
 
+/// Whether the blocks of each pool are told apart by their owners. The name of a pool, or nobody's, tells nothing apart.
+fn tells_owners(model: &Model) -> Vec<bool> {
+    let mut owners = vec![FxHashSet::default(); model.groups.len()];
+    let blocks = &model.blocks;
+    blocks.group.iter().zip(&blocks.owner).for_each(|(&group, &owner)| {
+        owners[group as usize].insert(owner);
+    });
+    let is_told = |owner: &u32| model.owners[*owner as usize].contains('@');
+    owners.iter().map(|owners| owners.len() > 1 && owners.iter().any(is_told)).collect()
+}
+
 fn has(model: &Model) -> Value {
     let stacks = &model.stacks;
     let has_frame = |is_python: bool| stacks.frames.iter().any(|frame| frame.is_python == is_python);
     let has_instants =
         |track: &str| model.instants.iter().any(|instants| instants.track == track && !instants.at.is_empty());
-    // The name of a pool, or nobody's, tells nothing apart.
-    let has_owners = model.owners.iter().any(|owner| owner.contains('@'));
     let has_watch = model.events.code.contains(&(crate::model::events::EventCode::Watch as u8));
     json!({
-        "owners": has_owners,
         "steps": !model.steps.is_empty(),
         "ranges": !model.ranges.is_empty(),
         "operators": !model.operators.is_empty(),

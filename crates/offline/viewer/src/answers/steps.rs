@@ -1,4 +1,4 @@
-//! `steps`: use and growth of a pool, step by step, and what grew.
+//! `steps`: use and growth of a pool, step by step, and what grew. `steps/bars`: all of them in a screenful.
 
 use std::cmp::Reverse;
 
@@ -6,91 +6,104 @@ use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 
 use crate::entry::View;
-use crate::model::Step;
+use crate::model::step_use::StepUse;
 
 use super::holds::Held;
+use super::least::Least;
 use super::scope::Scope;
 use super::{Answer, Problem};
 
 /// Call sites that are named per step.
 const NAMED_SITES: usize = 3;
-/// Steps of one answer, with what they kept and what grew, and without.
+/// Steps of one answer.
 const MOST_ROWS: u64 = 200;
-const MOST_BRIEF_ROWS: u64 = 4000;
-
-/// Use of a pool in one step.
-#[derive(Clone, Copy, Debug)]
-struct StepUse {
-    step: Step,
-    /// Changes made at its end, and at the end of the step before (or at its own start).
-    made: usize,
-    made_before: usize,
-    start_bytes: u64,
-    end_bytes: u64,
-    peak_bytes: u64,
-    peak_at: u64,
-    growth_bytes: i64,
-}
+/// Bars of a chart.
+const MOST_BARS: u64 = 1000;
 
 pub(super) fn answer(scope: &Scope<'_>) -> Answer {
     let model = scope.model;
     let group = scope.group()?;
     let view = scope.entry.view(model, group, &scope.filter()?);
-    let sort = scope.query.word("sort", &["step", "growth_bytes", "peak_bytes", "end_bytes"])?;
-    let offset = scope.query.number("offset")?.unwrap_or(0) as usize;
+    let uses = view.step_uses(model);
     let is_brief = scope.query.flag("brief");
-    let most = if is_brief { MOST_BRIEF_ROWS } else { MOST_ROWS };
-    let limit = scope.query.limited("limit", 100, (1, most))? as usize;
-    let device = model.groups[group as usize].device;
-    let mut uses = measure(scope, &view, &model.steps_of(device));
-    match sort {
-        "growth_bytes" => uses.sort_by_key(|used| used.growth_bytes),
-        "peak_bytes" => uses.sort_by_key(|used| used.peak_bytes),
-        "end_bytes" => uses.sort_by_key(|used| used.end_bytes),
-        _ => {}
-    }
-    if scope.query.flag("descending") {
-        uses.reverse();
-    }
-    let key = (device, model.groups[group as usize].pool);
+    let limit = scope.query.limited("limit", 100, (1, MOST_ROWS))? as usize;
+    let in_order = |offset: usize| (offset, (offset..uses.len()).take(limit).collect());
+    let (offset, chosen) = match (scope.time("around")?, scope.query.number("number")?) {
+        // Half of them end before it.
+        (Some(time), _) => in_order(uses.partition_point(|used| used.end < time).saturating_sub(limit / 2)),
+        (None, Some(number)) => in_order(uses.iter().position(|used| used.number == number).unwrap_or(uses.len())),
+        (None, None) => {
+            let offset = usize::try_from(scope.query.number("offset")?.unwrap_or(0)).unwrap_or(usize::MAX);
+            (offset, ordered(scope, uses, offset, limit)?)
+        }
+    };
+    let key = (model.groups[group as usize].device, model.groups[group as usize].pool);
     let growth = scope
         .findings()
         .and_then(|findings| findings.growth.iter().find(|(known, _)| *known == key).map(|(_, bytes)| *bytes));
     let page: Result<Vec<Value>, Problem> =
-        uses.iter().skip(offset).take(limit).map(|used| shown(scope, &view, used, is_brief)).collect();
+        chosen.into_iter().map(|number| shown(scope, &view, &uses[number], is_brief)).collect();
     Ok(json!({ "total": uses.len(), "offset": offset, "bytes_per_step": growth, "rows": page? }))
 }
 
-fn measure(scope: &Scope<'_>, view: &View, steps: &[Step]) -> Vec<StepUse> {
-    let blocks = &scope.model.blocks;
-    let changes = &view.changes;
-    let mut previous: Option<(usize, u64)> = None;
-    let measure_one = |step: &Step| {
-        let first = changes.made_before(step.start, blocks);
-        let made = changes.made_before(step.end.saturating_add(1), blocks);
-        let piece = changes.piece(first, made.max(first), blocks);
-        let (start_bytes, end_bytes) = (changes.bytes_after(first, blocks), changes.bytes_after(made, blocks));
-        let (made_before, before_bytes) = previous.unwrap_or((first, start_bytes));
-        previous = Some((made, end_bytes));
-        StepUse {
-            step: *step,
-            made,
-            made_before,
-            start_bytes,
-            end_bytes,
-            peak_bytes: piece.most,
-            peak_at: changes.time_of(piece.most_at, blocks).max(step.start),
-            growth_bytes: end_bytes as i64 - before_bytes as i64,
-        }
+/// A page of steps in the order that is asked for.
+fn ordered(scope: &Scope<'_>, uses: &[StepUse], offset: usize, limit: usize) -> Result<Vec<usize>, Problem> {
+    let sort = scope.query.word("sort", &["step", "growth_bytes", "peak_bytes", "end_bytes"])?;
+    let descending = scope.query.flag("descending");
+    let key = |used: &StepUse| match sort {
+        // Signed, and in order all the same.
+        "growth_bytes" => used.growth_bytes as u64 ^ 1 << 63,
+        "peak_bytes" => used.peak_bytes,
+        "end_bytes" => used.end_bytes,
+        _ => 0,
     };
-    steps.iter().map(measure_one).collect()
+    let mut least = Least::new(offset.saturating_add(limit));
+    for (number, used) in (0u32..).zip(uses) {
+        // The greatest are the least of what is turned around.
+        least.offer(if descending { (!key(used), !number) } else { (key(used), number) });
+    }
+    let page = least.finish().into_iter().skip(offset).take(limit);
+    Ok(page.map(|(_, number)| if descending { !number } else { number } as usize).collect())
+}
+
+/// All steps, as many together in a bar as it takes to show them at once.
+pub(super) fn bars(scope: &Scope<'_>) -> Answer {
+    let view = scope.entry.view(scope.model, scope.group()?, &scope.filter()?);
+    let uses = view.step_uses(scope.model);
+    let most = scope.query.limited("bars", 300, (1, MOST_BARS))? as usize;
+    let steps_per_bar = uses.len().div_ceil(most).max(1);
+    let mut bars: Vec<Value> = Vec::new();
+    for (index, together) in uses.chunks(steps_per_bar).enumerate() {
+        let (Some(first), Some(last)) = (together.first(), together.last()) else { continue };
+        let ends = together.iter().map(|used| used.end_bytes);
+        // Of equal peaks the first counts.
+        let highest = together.iter().max_by_key(|used| (used.peak_bytes, Reverse(used.start))).unwrap_or(last);
+        let growth = together.iter().fold(0i64, |sum, used| sum.saturating_add(used.growth_bytes));
+        bars.push(json!({
+            "offset": index * steps_per_bar,
+            "steps": together.len(),
+            "first_step": first.number,
+            "last_step": last.number,
+            "start": scope.shown(first.start),
+            "first_end": scope.shown(first.end),
+            "end": scope.shown(last.end),
+            "least_end_bytes": ends.clone().min(),
+            "most_end_bytes": ends.max(),
+            "end_bytes": last.end_bytes,
+            "peak_bytes": highest.peak_bytes,
+            "peak_t": scope.shown(highest.peak_at),
+            "peak_step": highest.number,
+            "growth_bytes": growth,
+        }));
+    }
+    Ok(json!({ "total": uses.len(), "steps_per_bar": steps_per_bar, "bars": bars }))
 }
 
 fn shown(scope: &Scope<'_>, view: &View, used: &StepUse, is_brief: bool) -> Answer {
     let mut value = json!({
-        "step": used.step.number,
-        "start": scope.shown(used.step.start),
-        "end": scope.shown(used.step.end),
+        "step": used.number,
+        "start": scope.shown(used.start),
+        "end": scope.shown(used.end),
         "start_bytes": used.start_bytes,
         "end_bytes": used.end_bytes,
         "peak_bytes": used.peak_bytes,
@@ -107,13 +120,13 @@ fn shown(scope: &Scope<'_>, view: &View, used: &StepUse, is_brief: bool) -> Answ
 fn add_details(scope: &Scope<'_>, view: &View, used: &StepUse, value: &mut Value) -> Result<(), Problem> {
     let (blocks, stacks) = (&scope.model.blocks, &scope.model.stacks);
     let line = |block: usize| stacks.sites[blocks.site[block] as usize].line;
-    let growth = view.changes.growth(used.made_before, used.made, blocks, line);
+    let growth = view.changes.growth(used.made_before as usize, used.made as usize, blocks, line);
     let mut kept = Held::default();
     let filter = scope.block_filter()?;
-    let first = blocks.start.partition_point(|&start| start < used.step.start);
-    let last = blocks.start.partition_point(|&start| start <= used.step.end);
+    let first = blocks.start.partition_point(|&start| start < used.start);
+    let last = blocks.start.partition_point(|&start| start <= used.end);
     for block in first..last {
-        let is_kept = blocks.end[block] > used.step.end && blocks.group[block] == view.group;
+        let is_kept = blocks.end[block] > used.end && blocks.group[block] == view.group;
         if is_kept && filter.passes(block as u32) {
             kept.add(blocks.bytes[block]);
         }

@@ -12,6 +12,7 @@ use crate::model::filter::{BlockFilter, Filter};
 use crate::model::texts::TextId;
 use crate::server::response::Response;
 
+use super::least::Least;
 use super::scope::{Scope, address, end};
 use super::{Answer, Problem};
 
@@ -109,47 +110,6 @@ fn for_each_chosen_block(scope: &Scope<'_>, mut take: impl FnMut(u32)) -> Result
         _ => (0..blocks.len() as u32).for_each(&mut consider),
     }
     Ok(())
-}
-
-/// The least of many keyed blocks, without keeping the others.
-struct Least {
-    wanted: usize,
-    /// At most twice as many as are wanted.
-    kept: Vec<(u64, u32)>,
-    /// What is not below this is not among the least.
-    limit: Option<(u64, u32)>,
-}
-
-impl Least {
-    fn new(wanted: usize) -> Self {
-        Self { wanted: wanted.max(1), kept: Vec::new(), limit: None }
-    }
-
-    #[inline]
-    fn offer(&mut self, keyed: (u64, u32)) {
-        if self.limit.is_some_and(|limit| keyed >= limit) {
-            return;
-        }
-        self.kept.push(keyed);
-        if self.kept.len() >= self.wanted.saturating_mul(2) {
-            self.cut();
-        }
-    }
-
-    fn cut(&mut self) {
-        if self.kept.len() > self.wanted {
-            self.kept.select_nth_unstable(self.wanted);
-            self.limit = Some(self.kept[self.wanted]);
-            self.kept.truncate(self.wanted);
-        }
-    }
-
-    /// The least, in order.
-    fn finish(mut self) -> Vec<(u64, u32)> {
-        self.cut();
-        self.kept.sort_unstable();
-        self.kept
-    }
 }
 
 /// Blocks that are meant: how many, their bytes, and the first of them in the order that was asked for, as far as the

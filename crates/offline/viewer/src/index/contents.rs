@@ -204,7 +204,7 @@ stored! {
         watch_changes, lines_at_peaks, summary
     }
     Finding {
-        kind, severity, sentence, bytes, count, line, frame, is_of_one_line, held_by, device, pool, at, details, advice,
+        kind, severity, sentence, bytes, count, figures, line, frame, is_of_one_line, held_by, device, pool, at, details, advice,
         verdict, view, view_kind
     }
     Leak { group, site, bytes, blocks }

@@ -38,7 +38,7 @@ const NEW_FILE_NAME: &str = "viewer.index.new";
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
 const MAGIC: [u8; 8] = *b"MSMSVIEW";
 /// To be raised with every change of what is stored.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const SECTIONS: usize = 3;
 /// Magic, version, program, fingerprint, sections, and the checksum of all that.
 const HEADER_BYTES: usize = 8 + 4 + 8 + 8 + 16 + 8 + SECTIONS * 16 + 8;

@@ -46,6 +46,8 @@ pub(crate) struct Piece {
     pub(crate) most: u64,
     /// Changes made when the most is reached.
     pub(crate) most_at: usize,
+    /// Bytes in use at its end.
+    pub(crate) last: u64,
 }
 
 impl Changes {
@@ -96,7 +98,25 @@ impl Changes {
 
     /// Changes made before a time.
     pub(crate) fn made_before(&self, time: u64, blocks: &Blocks) -> usize {
-        let (mut low, mut high) = (0, self.list.len());
+        self.made_before_within(time, (0, self.list.len()), blocks)
+    }
+
+    /// The same, quicker if it is little more than `near`.
+    pub(crate) fn made_before_near(&self, time: u64, near: usize, blocks: &Blocks) -> usize {
+        let is_before = |position: usize| position < self.list.len() && self.time(position, blocks) < time;
+        let mut low = near.min(self.list.len());
+        if low > 0 && !is_before(low - 1) {
+            return self.made_before(time, blocks);
+        }
+        let mut distance = 1;
+        while is_before(low + distance - 1) {
+            low += distance;
+            distance *= 2;
+        }
+        self.made_before_within(time, (low, self.list.len().min(low + distance - 1)), blocks)
+    }
+
+    fn made_before_within(&self, time: u64, (mut low, mut high): (usize, usize), blocks: &Blocks) -> usize {
         while low < high {
             let middle = low + (high - low) / 2;
             if self.time(middle, blocks) < time {
@@ -140,8 +160,12 @@ impl Changes {
 
     /// Least and most bytes between one number of changes and another, both included.
     pub(crate) fn piece(&self, from: usize, to: usize, blocks: &Blocks) -> Piece {
-        let mut level = self.bytes_after(from, blocks);
-        let mut found = Piece { least: level, most: level, most_at: from };
+        self.piece_from(self.bytes_after(from, blocks), from, to, blocks)
+    }
+
+    /// The same, if it is known what was in use at its start.
+    pub(crate) fn piece_from(&self, mut level: u64, from: usize, to: usize, blocks: &Blocks) -> Piece {
+        let mut found = Piece { least: level, most: level, most_at: from, last: level };
         let mut position = from;
         while position < to {
             if position.is_multiple_of(LEAF) && position + LEAF <= to {
@@ -161,6 +185,7 @@ impl Changes {
                 (found.most, found.most_at) = (level, position);
             }
         }
+        found.last = level;
         found
     }
 
@@ -314,5 +339,25 @@ impl Stacking {
         let mut level = self.before[leaf * count..(leaf + 1) * count].to_vec();
         changes.list[leaf * LEAF..made].iter().for_each(|&change| self.apply(model, change, &mut level));
         level
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_found_from_anywhere() {
+        // Two blocks begin with every third nanosecond.
+        let count = 1000;
+        let start: Vec<u64> = (0..count).map(|block| 10 + block / 2 * 3).collect();
+        let blocks = Blocks { end: start.clone(), start, ..Blocks::default() };
+        let changes = Changes { list: (0..count as u32).map(|block| block << 1).collect(), ..Changes::default() };
+        for time in 0..10 + count * 3 / 2 + 5 {
+            let expected = blocks.start.iter().filter(|start| **start < time).count();
+            for near in [0, 1, 7, 500, 501, 999, 1000, 5000] {
+                assert_eq!(changes.made_before_near(time, near, &blocks), expected, "{time} from {near}");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! * `coarse`: a rough curve that can be shown while the pass goes on.
 //! * `changes`: bytes in use over time, with level of detail.
 //! * `stacks`: call sites and their frames, with names.
+//! * `step_use`: what is in use at the ends of steps, and the most within them.
 //! * `filter`: which blocks are meant.
 //!
 //! Times are wall clock nanoseconds; answers count from the start of the session.
@@ -19,6 +20,7 @@ pub(crate) mod regions;
 pub(crate) mod series;
 pub(crate) mod spans;
 pub(crate) mod stacks;
+pub(crate) mod step_use;
 pub(crate) mod texts;
 
 use msmemscope_event::{Device, Pool};

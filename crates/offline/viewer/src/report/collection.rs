@@ -8,6 +8,8 @@ use crate::answers::Answers;
 const MOST_BYTES: usize = 3_500_000;
 /// Findings whose moment is kept besides the peak.
 const KEPT_MOMENTS: usize = 4;
+/// Bars of the chart of all steps.
+const STEP_BARS: &str = "150";
 /// Steps per question.
 const STEPS_AT_ONCE: u64 = 200;
 /// Part of the active time that the page shows before and after it.
@@ -176,6 +178,7 @@ impl<'a> Collection<'a> {
     }
 
     fn keep_steps(&mut self, place: &[(&str, &str)], most: u64) {
+        self.keep("steps/bars", place, &[("bars", STEP_BARS)]);
         let limit = STEPS_AT_ONCE.min(most).to_string();
         let mut all: Option<Value> = None;
         for offset in (0..most).step_by(STEPS_AT_ONCE as usize) {

@@ -204,9 +204,60 @@ fn steps_grow_as_the_analysis_says() {
     assert_eq!(steps["bytes_per_step"].as_f64(), growth.bytes_per_step());
     let largest = case.viewer.ask("steps?sort=peak_bytes&descending=1&limit=1");
     assert_eq!(largest["rows"][0]["step"], 12);
+    let brief = case.viewer.ask("steps?brief=1&number=5&limit=1");
+    assert!(brief["rows"][0]["step"] == 5 && brief["rows"][0].get("grew").is_none());
+    let around = case.viewer.ask(&format!("steps?brief=1&around={}&limit=4", shown[6]["end"]));
+    let numbers: Vec<&Value> = around["rows"].as_array().unwrap().iter().map(|row| &row["step"]).collect();
+    assert_eq!(numbers, [5, 6, 7, 8], "two of them end before it");
+    assert_eq!(
+        (
+            &case.viewer.ask("session")["recordings"][0]["first_step"],
+            &case.viewer.ask("session")["recordings"][0]["last_step"]
+        ),
+        (&1.into(), &12.into())
+    );
     let tracks = case.viewer.ask("tracks?tracks=steps,operators");
     assert_eq!(tracks["tracks"][0]["rows"][0]["start"].as_array().unwrap().len(), 12);
     assert_eq!(tracks["tracks"][1]["rows"][0]["count"].as_array().unwrap().len(), 24);
+}
+
+#[test]
+fn bars_hold_all_steps_however_few_they_are() {
+    let case = case(&training(50));
+    let steps = case.viewer.ask("steps?limit=200");
+    let rows = steps["rows"].as_array().unwrap();
+    let each = case.viewer.ask("steps/bars?bars=50");
+    assert_eq!((&each["total"], &each["steps_per_bar"]), (&50.into(), &1.into()));
+    let few = case.viewer.ask("steps/bars?bars=7");
+    let bars = few["bars"].as_array().unwrap();
+    assert_eq!((&few["total"], &few["steps_per_bar"], bars.len()), (&50.into(), &8.into(), 7));
+    let number = |row: &Value, key: &str| row[key].as_i64().unwrap();
+    for (bar, together) in bars.iter().zip(rows.chunks(8)) {
+        let all = |key: &'static str| together.iter().map(move |row| number(row, key));
+        let last = together.last().unwrap();
+        assert_eq!(number(bar, "steps"), together.len() as i64);
+        assert_eq!((&bar["first_step"], &bar["last_step"]), (&together[0]["step"], &last["step"]));
+        assert_eq!((&bar["start"], &bar["end"]), (&together[0]["start"], &last["end"]));
+        assert_eq!(number(bar, "least_end_bytes"), all("end_bytes").min().unwrap());
+        assert_eq!(number(bar, "most_end_bytes"), all("end_bytes").max().unwrap());
+        assert_eq!(number(bar, "growth_bytes"), all("growth_bytes").sum::<i64>());
+        let peak = together.iter().max_by_key(|row| number(row, "peak_bytes")).unwrap();
+        assert_eq!(
+            (&bar["peak_bytes"], &bar["peak_step"], &bar["peak_t"]),
+            (&peak["peak_bytes"], &peak["step"], &peak["peak_t"])
+        );
+        let from_there = case.viewer.ask(&format!("steps?offset={}&limit=1", bar["offset"]));
+        assert_eq!(from_there["rows"][0]["step"], bar["first_step"]);
+    }
+    for (sort, descending) in [("growth_bytes", 0), ("growth_bytes", 1), ("peak_bytes", 1), ("end_bytes", 0)] {
+        let mut expected: Vec<&Value> = rows.iter().collect();
+        expected.sort_by_key(|row| number(row, sort));
+        if descending == 1 {
+            expected.reverse();
+        }
+        let page = case.viewer.ask(&format!("steps?sort={sort}&descending={descending}&offset=20&limit=10"));
+        assert_eq!(page["rows"].as_array().unwrap().iter().collect::<Vec<_>>(), expected[20..30], "{sort}");
+    }
 }
 
 #[test]
@@ -615,7 +666,7 @@ fn words_are_looked_for_in_the_whole_stack_and_filters_count_in_steps_and_leaks(
     assert_eq!(last("steps?text=MAIN")["end_bytes"], 8 * 2048);
     assert_eq!(last("steps?text=nothing")["end_bytes"], 0);
     assert!(last("steps")["end_bytes"].as_u64().unwrap() > 8 * 2048);
-    assert_eq!(last("steps?brief=1&limit=4000")["step"], 8);
+    assert_eq!(last("steps?brief=1&limit=200")["step"], 8);
     let total = |question: &str| case.viewer.ask(question)["total_bytes"].clone();
     assert_eq!(total("flame?kind=leaked&text=main"), leaked);
     assert_eq!(total("flame?kind=leaked&text=nothing"), 0);

@@ -374,12 +374,17 @@ function Status() {
   );
 }
 
+/** Steps around the cursor that `[` and `]` know: enough for somebody who presses quickly. */
+const STEPS_AROUND = 40;
+
 /** `[` and `]` need to know where the steps are. */
 function StepKeys({ actions }: { actions: { current: (direction: -1 | 1) => void } }) {
   const page = usePage();
   const reply = useAnswer(
     "steps",
-    page.recording.steps > 0 && page.source.answers("steps") ? { ...placeOf(page), limit: 4000, brief: true } : null,
+    page.recording.steps > 0 && page.source.answers("steps")
+      ? { ...placeOf(page), around: page.cursor, limit: STEPS_AROUND, brief: true }
+      : null,
   );
   actions.current = (direction) => {
     const ends = (reply.answer?.rows ?? []).map((row) => row.end).sort((left, right) => left - right);

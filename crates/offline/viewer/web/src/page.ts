@@ -74,15 +74,24 @@ export function resolve(session: Session, state: State): Omit<Page, "source" | "
     device: device?.device ?? "",
     pool: poolFacts?.pool ?? "",
     poolFacts,
-    by: state.by || dividedBy(recording),
+    by: state.by || dividedBy(recording, poolFacts),
     window,
     cursor: state.t ?? poolFacts?.peak_t ?? recording.t0,
   };
 }
 
-/** What tells its blocks apart: owners, or call sites where nobody knows owners. */
-export function dividedBy({ has }: RecordingFacts): "owner" | "site" {
-  return has.owners === false && (has.python_stacks || has.native_stacks) ? "site" : "owner";
+/** The numbers of the steps of a recording, from the first to the last. */
+export function stepNumbers(recording: RecordingFacts): { first: number; last: number; count: number } {
+  const { steps, first_step, last_step } = recording;
+  if (steps === 0) return { first: 1, last: 0, count: 0 };
+  const first = first_step ?? 1;
+  const last = last_step ?? first + steps - 1;
+  return { first, last, count: last - first + 1 };
+}
+
+/** What tells the blocks of a pool apart: owners, or call sites where nobody knows owners. */
+export function dividedBy({ has }: RecordingFacts, pool: PoolFacts | null): "owner" | "site" {
+  return pool?.tells_owners === false && (has.python_stacks || has.native_stacks) ? "site" : "owner";
 }
 
 /** What people call a recording: its rank, its program and its process, as far as they are known. */
@@ -147,6 +156,19 @@ function remember(address: string, answer: unknown): void {
   }
 }
 
+let waited = 0;
+
+/** One more question is waited for, whichever view it is for; returns what says once that it is not any more. */
+function waitFor(): () => void {
+  const add = (change: number) => (document.documentElement.dataset["waiting"] = String((waited += change)));
+  let waits = true;
+  add(1);
+  return () => {
+    if (waits) add(-1);
+    waits = false;
+  };
+}
+
 /**
  * Asks a question, again whenever it or the recording changes, or until its answer is complete. `parameters` null asks
  * nothing, and so does a recording of which only the summary is known.
@@ -171,6 +193,7 @@ export function useAnswer<Q extends Question>(question: Q, parameters: Parameter
       return;
     }
     const controller = new AbortController();
+    const isAnswered = waitFor();
     let timer = 0;
     const ask = async () => {
       try {
@@ -178,8 +201,11 @@ export function useAnswer<Q extends Question>(question: Q, parameters: Parameter
         if (controller.signal.aborted) return;
         const isComplete = (answer as Partial<Progress>).complete !== false;
         if (isComplete || PROGRESSIVE.has(question)) setReply({ address, answer, problem: null });
-        if (isComplete) remember(key, answer);
-        else timer = window.setTimeout(ask, REFRESH_MS);
+        if (!isComplete) timer = window.setTimeout(ask, REFRESH_MS);
+        else {
+          remember(key, answer);
+          isAnswered();
+        }
       } catch (error) {
         if (controller.signal.aborted) return;
         setReply((old) => ({
@@ -187,12 +213,14 @@ export function useAnswer<Q extends Question>(question: Q, parameters: Parameter
           answer: old.answer,
           problem: error instanceof Error ? error.message : String(error),
         }));
+        isAnswered();
       }
     };
     timer = window.setTimeout(ask, SETTLE_MS);
     return () => {
       controller.abort();
       window.clearTimeout(timer);
+      isAnswered();
     };
   }, [address, source, revision]);
   return useMemo(

@@ -42,8 +42,8 @@ export interface BlockLook {
 
 /** How blocks are told apart: by owner, or by call site where nobody knows owners. */
 export function useBlockLooks(): (owner: string, site: number) => BlockLook {
-  const { recording } = usePage();
-  const by = dividedBy(recording);
+  const { recording, poolFacts } = usePage();
+  const by = dividedBy(recording, poolFacts);
   const bands = useBands(by);
   return useMemo(
     () => (owner: string, site: number) => {

@@ -138,13 +138,20 @@ const TABLE = {
   finding_ranks: ["Ranks {0}", "Rank {0}"],
   rank_of: ["{0} of {1}", "{0} / {1}"],
   finding_leak: ["Leak: {0} in {1} blocks", "泄漏：{1} 个内存块，共 {0}"],
+  finding_leak_steps: [
+    "Leak: {0} more with every step, {1} by now, held by {2} blocks of steps {3}-{4}",
+    "泄漏：每步增加 {0}，目前共 {1}，为步骤 {3}-{4} 中的 {2} 个内存块",
+  ],
   finding_out_of_memory: ["Out of memory: a request of {0} failed", "内存不足：申请 {0} 失败"],
   finding_possible_leak: ["Perhaps a leak: {0} in {1} blocks", "可能泄漏：{1} 个内存块，共 {0}"],
   finding_growth: ["Growth: a tensor or workspace becomes larger with every step, {0} by now", "增长：张量或工作区每步变大，目前 {0}"],
   finding_doubled_states: ["Waste: {0} of optimizer states too many", "浪费：优化器状态重复，多占 {0}"],
   finding_kept_gradients: ["Waste: gradients of {0} stay through every forward pass", "浪费：{0} 的梯度在前向过程中一直保留"],
   finding_pieces: ["Waste: {0} in {1} gaps that are too small", "浪费：{0} 分散在 {1} 个过小的空隙中"],
-  finding_watch: ["A watched block was changed without being declared", "被监视的内存块发生了未声明的修改"],
+  finding_watch: [
+    "Watched memory changed without being declared: {0}, {1} times",
+    "被监视的内存块中有 {0} 发生了未声明的修改（共 {1} 次）",
+  ],
   finding_inefficient: ["Inefficient use: {0} in {1} blocks", "低效使用：{1} 个内存块，共 {0}"],
   finding_inefficient_peak: [
     "Without inefficient use the peak would be {0} lower",
@@ -152,6 +159,15 @@ const TABLE = {
   ],
   finding_fragmentation: ["Fragmentation: {0} are reserved but idle", "碎片：{0} 已保留但闲置"],
   finding_peak: ["Peak of {2}: {0} in use", "{2} 的峰值：使用 {0}"],
+  finding_peak_line: [
+    "Peak: {1} ({0}{2}); {3} of it held by blocks allocated at {4}",
+    "峰值：{1}（{0}{2}），其中 {3} 由 {4} 处分配的内存块占用",
+  ],
+  finding_in_step: [", step {0}", "，步骤 {0}"],
+  finding_overhead: [
+    "{0} held at most {1}, its blocks never needed more than {2}: {3} ({4}) is overhead of the pool",
+    "{0} 最多持有 {1}，其内存块最多需要 {2}：{3}（{4}）是内存池自身的开销",
+  ],
   finding_missing: ["The recording is not complete", "记录不完整"],
   finding_none: ["No memory was recorded.", "没有记录到内存。"],
   finding_other: ["Finding: {0}", "发现：{0}"],
@@ -160,7 +176,7 @@ const TABLE = {
   what_to_do: ["What to do:", "建议："],
   advice_leak: [
     "Look for what keeps it from step to step, and let it go.",
-    "找出跨步骤保留这些张量的对象（列表、累加的 loss、钩子或闭包），改为保存 loss.item() 或 tensor.detach()，不再需要时删除。",
+    "找出跨步骤保留它的对象：只增不减的列表、字典或属性、没有清理的缓存、钩子或闭包。限制其大小，或在不再需要时删除；若只需数值，改为保存 loss.item() 或 tensor.detach()。",
   ],
   advice_possible_leak: [
     "Look for what keeps it from step to step, and let it go.",
@@ -246,6 +262,7 @@ const TABLE = {
   track_ranges: ["ranges", "范围"],
   track_operators: ["operators", "算子"],
   track_kernels: ["kernels", "核函数"],
+  track_launches: ["kernel launches", "核函数下发"],
   track_marks: ["marks", "标记"],
   track_out_of_memory: ["out of memory", "内存不足"],
   track_snapshots: ["snapshots", "快照"],
@@ -311,12 +328,12 @@ const TABLE = {
   flame_window_text: ["Allocated between {0} and {1} and not freed by then.", "{0} 到 {1} 之间分配且未释放的内存。"],
   flame_leaked_text: ["The leaks that the findings name.", "发现中列出的泄漏。"],
   flame_difference_text: [
-    "What held memory at {1} compared with {0}: growth in the one colour with +, decrease with −.",
+    "What held memory at {1} compared with {0}: more has +, less has −.",
     "{1} 与 {0} 相比的内存占用：增长标 +，减少标 −。",
   ],
   flame_difference_runs: [
-    "Peak of recording {1} compared with the peak of this one.",
-    "记录 {1} 的峰值与本记录峰值相比。",
+    "What {0} held at its peak compared with {1} at its own: more has +, less has −.",
+    "{0} 在其峰值时与 {1} 在其峰值时占用内存的差异：增加标 +，减少标 −。",
   ],
   flame_compare_with: ["Compare with", "对比对象"],
   flame_compare_window: ["ends of the window", "窗口两端"],
@@ -334,6 +351,10 @@ const TABLE = {
   flame_empty: ["Nothing to show: no memory is of this kind here.", "没有可显示的内容：此处没有这类内存。"],
   flame_empty_leaked: ["No leak was found.", "没有发现泄漏。"],
   flame_empty_window: ["Everything allocated in this window was freed in it.", "该窗口内分配的内存都已在窗口内释放。"],
+  flame_empty_difference: [
+    "Nothing differs between these two moments. Choose two steps above, or mark a window in the timeline (Shift and drag).",
+    "这两个时刻之间没有差异。请在上方选择两个步骤，或在时间线中选取窗口（按住 Shift 拖动）。",
+  ],
   flame_source_none: ["The source file is not here.", "此处没有源文件。"],
   flame_hint: [
     "Click a frame to focus on it, again to go back. Enter in the list does the same.",
@@ -352,8 +373,8 @@ const TABLE = {
     "此刻没有使用中的内存。请在时间线中移动光标。",
   ],
   owners_hint: [
-    "Recorded with --analysis=decompose, weights, gradients and optimizer states are told apart.",
-    "记录时加上 --analysis=decompose 可区分权重、梯度与优化器状态。",
+    "Record with `--analysis=decompose` to tell weights, gradients and optimizer states apart.",
+    "记录时加上 `--analysis=decompose` 可区分权重、梯度与优化器状态。",
   ],
   chart_owners: ["Treemap of owners; the table has the same numbers", "归属的树状图；表格含相同数字"],
   owner_itself: ["(itself)", "（自身）"],
@@ -370,7 +391,14 @@ const TABLE = {
   steps_col_kept: ["Kept", "保留未释放"],
   steps_col_grew: ["What grew", "增长来源"],
   steps_col_duration: ["Duration", "时长"],
-  steps_first: ["the first {0} steps", "前 {0} 个步骤"],
+  steps_first: ["The report holds the first {0} of {1} steps.", "报告包含 {1} 个步骤中的前 {0} 个。"],
+  steps_together: [
+    "{0} steps, {1} in each bar: the light part lies between the least and the most at their ends. A click lists them.",
+    "共 {0} 个步骤，每柱 {1} 个：浅色部分为各步骤结束时的最小值到最大值。单击可列出这些步骤。",
+  ],
+  steps_from_to: ["Steps {0} to {1}", "步骤 {0} 至 {1}"],
+  steps_peak_in: ["{0} in step {1}", "{0}（步骤 {1}）"],
+  steps_ends: ["At their ends", "结束时"],
   pool_no_samples: [
     "How much the pool holds was not recorded, so fragmentation over time is unknown.",
     "没有记录内存池持有的内存量，因此无法显示碎片随时间的变化。",

@@ -27,6 +27,16 @@ test("a report has no filters, and only the rows that it has", async () => {
   assert.ok(source.answers("steps", { r: 0 }) && !source.answers("steps", { r: 1 }));
 });
 
+test("rows around a moment are found in a report", async () => {
+  const rows = [10, 20, 30, 40, 50].map((end, index) => ({ step: index + 1, end }));
+  const source = new EmbeddedSource({ version: 1, answers: { "steps?r=0": { total: 5, rows } } });
+  const around = async (moment: number) =>
+    (await source.ask("steps", { r: 0, around: moment, limit: 2, brief: true })).rows.map((row) => row.step);
+  assert.deepEqual(await around(30), [2, 3]);
+  assert.deepEqual(await around(5), [1, 2]);
+  assert.deepEqual(await around(99), [5]);
+});
+
 test("embedded tables become csv with quoted fields", async () => {
   const source = new EmbeddedSource({
     version: 1,

@@ -78,7 +78,6 @@ export function Surface(properties: Properties) {
       const { height } = latest.current;
       canvas.width = Math.round(width * ratio);
       canvas.height = Math.round(height * ratio);
-      canvas.style.height = `${height}px`;
       const context = canvas.getContext("2d");
       if (!context) return;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -99,7 +98,7 @@ export function Surface(properties: Properties) {
       role="img"
       aria-label={properties.label}
       tabIndex={0}
-      style={{ cursor: properties.cursor ?? "default" }}
+      style={{ cursor: properties.cursor ?? "default", height: `${properties.height}px` }}
     />
   );
 }

@@ -50,6 +50,36 @@ export function Select<T extends string>(properties: {
   );
 }
 
+/** More steps than these are asked for by their number. */
+export const STEPS_LISTED = 200;
+
+/** The number of a step; nothing if it is empty. */
+export function StepField(properties: {
+  label: string;
+  isLabelShown?: boolean;
+  placeholder: string;
+  first: number;
+  last: number;
+  value: string;
+  onChange: (value: string) => void;
+}) {
+  const { first, last } = properties;
+  return (
+    <label class="field">
+      <span class={properties.isLabelShown ? "" : "hidden"}>{properties.label}</span>
+      <input
+        type="number"
+        min={first}
+        max={last}
+        placeholder={properties.placeholder}
+        title={`${first}-${last}`}
+        value={properties.value}
+        onChange={({ currentTarget: field }) => field.validity.valid && properties.onChange(field.value)}
+      />
+    </label>
+  );
+}
+
 /** The number and colour of a series, so that it is found again without seeing colours. */
 export function Swatch({ index, isOther }: { index: number; isOther?: boolean }) {
   const colour = isOther ? theme().other : seriesColour(index);

@@ -47,7 +47,12 @@ export function DataTable<Row>(properties: Properties<Row>) {
         <thead>
           <tr>
             {columns.map((column) => (
-              <th key={column.key} scope="col" class={column.isNumber ? "number" : ""} aria-sort={sortState(column)}>
+              <th
+                key={column.key}
+                scope="col"
+                class={`${column.isNumber ? "number" : ""} ${column.class?.includes("minor") ? "minor" : ""}`}
+                aria-sort={sortState(column)}
+              >
                 {heading(column)}
               </th>
             ))}

@@ -1,17 +1,15 @@
 // The filter that all views share: text, owner, call site, thread and step. What is set is shown and can be removed.
 import { useEffect, useState } from "preact/hooks";
 import { shortLine } from "../names";
-import { filterOf, isFiltered, placeOf, useAnswer, usePage } from "../page";
+import { filterOf, isFiltered, placeOf, stepNumbers, useAnswer, usePage } from "../page";
 import { DEFAULTS, type State } from "../state";
 import { text, type TextKey } from "../texts";
-import { Select } from "./controls";
+import { Select, STEPS_LISTED, StepField } from "./controls";
 import { useOwners } from "../palette";
 import { NO_FILTER } from "./states";
 
 /** Changes of the text are taken over when the user pauses. */
 const PAUSE_MS = 250;
-/** More steps than these are asked for by their number. */
-const STEPS_LISTED = 200;
 
 type FilterKey = "owner" | "thread" | "step" | "site" | "text";
 
@@ -23,9 +21,9 @@ export function FilterBar() {
   const hasBlocks = page.source.live && state.view !== "calls" && !(state.view === "flame" && state.kind === "leaked");
   const threads = recording.threads.map((entry) => [String(entry.thread), String(entry.thread)] as const);
   const owners = useOwners();
-  const steps = Array.from(
-    { length: recording.steps > STEPS_LISTED ? 0 : recording.steps },
-    (_, index) => [String(index + 1), String(index + 1)] as const,
+  const numbers = stepNumbers(recording);
+  const steps = Array.from({ length: numbers.count > STEPS_LISTED ? 0 : numbers.count }, (_, index) =>
+    String(numbers.first + index),
   );
   return (
     <div class="filters" role="search" aria-label={text("filter")}>
@@ -56,13 +54,20 @@ export function FilterBar() {
       {steps.length > 0 && hasBlocks && (
         <Select
           label={text("step")}
-          choices={[["", text("any_step")], ...steps.map(([value]) => [value, text("block_step", value)] as const)]}
+          choices={[["", text("any_step")], ...steps.map((value) => [value, text("block_step", value)] as const)]}
           value={state.step}
           onChange={(step) => store.set({ step, offset: 0 })}
         />
       )}
-      {recording.steps > STEPS_LISTED && hasBlocks && (
-        <StepField most={recording.steps} value={state.step} onChange={(step) => store.set({ step, offset: 0 })} />
+      {numbers.count > STEPS_LISTED && hasBlocks && (
+        <StepField
+          label={text("step")}
+          placeholder={text("any_step")}
+          first={numbers.first}
+          last={numbers.last}
+          value={state.step}
+          onChange={(step) => store.set({ step, offset: 0 })}
+        />
       )}
       {page.source.live && (
         <>
@@ -77,22 +82,6 @@ export function FilterBar() {
         </>
       )}
     </div>
-  );
-}
-
-/** The number of a step; nothing for all of them. */
-function StepField({ most, value, onChange }: { most: number; value: string; onChange: (value: string) => void }) {
-  return (
-    <input
-      type="number"
-      min={1}
-      max={most}
-      aria-label={text("step")}
-      placeholder={text("any_step")}
-      title={`1-${most}`}
-      value={value}
-      onChange={({ currentTarget: field }) => field.validity.valid && onChange(field.value)}
-    />
   );
 }
 

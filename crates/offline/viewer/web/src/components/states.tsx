@@ -5,7 +5,7 @@ import { DEFAULTS } from "../state";
 import { text } from "../texts";
 
 /** Text in which `commands` look like commands. */
-function withCommands(children: ComponentChildren): ComponentChildren {
+export function withCommands(children: ComponentChildren): ComponentChildren {
   if (typeof children !== "string") return children;
   return children.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }

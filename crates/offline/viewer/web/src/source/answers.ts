@@ -15,6 +15,8 @@ export interface PoolFacts {
   end_bytes: number;
   reserved_peak_bytes: number | null;
   is_main: boolean;
+  /** Whether owners tell its blocks apart; absent as long as nobody knows. */
+  tells_owners?: boolean;
 }
 
 export interface DeviceFacts {
@@ -42,6 +44,9 @@ export interface RecordingFacts {
   events: number;
   blocks: number;
   steps: number;
+  /** Numbers of the first and the last step, as far as they are known. */
+  first_step?: number | null;
+  last_step?: number | null;
   /** Of what waits or has only a summary, everything said here comes from the summary. */
   state: "opening" | "waiting" | "summary" | "reading" | "analysing" | "ready" | "failed";
   fraction: number;
@@ -70,7 +75,6 @@ export interface LiveFacts {
 }
 
 export type Feature =
-  | "owners"
   | "steps"
   | "ranges"
   | "operators"
@@ -92,6 +96,15 @@ export interface Session extends Progress {
   recordings: RecordingFacts[];
 }
 
+export type FindingFigure =
+  | "bytes_per_step"
+  | "first_step"
+  | "last_step"
+  | "held_bytes"
+  | "needed_bytes"
+  | "line_bytes"
+  | "step";
+
 export interface Finding {
   r: number;
   /** The ranks it holds for, if it is told once for several. */
@@ -101,6 +114,8 @@ export interface Finding {
   sentence: string;
   bytes: number | null;
   count: number | null;
+  /** Further numbers of the sentence. */
+  figures?: Partial<Record<FindingFigure, number>>;
   file: string | null;
   line: number | null;
   function: string | null;
@@ -321,6 +336,32 @@ export interface Steps extends Progress {
   rows: StepRow[];
 }
 
+/** Steps that are shown together, as there are more of them than there is room for; often only one. */
+export interface StepBar {
+  /** Number of steps before it. */
+  offset: number;
+  steps: number;
+  first_step: number;
+  last_step: number;
+  start: number;
+  first_end: number;
+  end: number;
+  least_end_bytes: number;
+  most_end_bytes: number;
+  /** At the end of the last of them. */
+  end_bytes: number;
+  peak_bytes: number;
+  peak_t: number;
+  peak_step: number;
+  growth_bytes: number;
+}
+
+export interface StepBars extends Progress {
+  total: number;
+  steps_per_bar: number;
+  bars: StepBar[];
+}
+
 /** What ranks are compared by. */
 export type RankFigure = "peak_bytes" | "unused_bytes" | "end_bytes" | "bytes_per_step" | "allocations" | "steps";
 
@@ -451,6 +492,7 @@ export interface Answers {
   flame: Flame;
   owners: Owners;
   steps: Steps;
+  "steps/bars": StepBars;
   ranks: Ranks;
   pool: Pool;
   fragmentation: Fragmentation;

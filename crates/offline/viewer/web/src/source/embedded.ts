@@ -8,6 +8,8 @@ export const EMBEDDED_ID = "msmemscope-data";
 
 /** Parameters that only say how much of an answer is wanted, and in which order; and filters, which a report has not. */
 const EXTENT = new Set([
+  "around",
+  "bars",
   "brief",
   "owner",
   "thread",
@@ -77,16 +79,22 @@ export class EmbeddedSource implements DataSource {
 type Row = Record<string, unknown> | unknown[];
 
 /** As many rows as are asked for; there are no more than those in the report. */
-function paged(answer: unknown, { offset, limit }: Parameters): unknown {
+function paged(answer: unknown, { offset, limit, around }: Parameters): unknown {
   const { rows, total } = answer as { rows?: Row[]; total?: number };
   if (!rows || total === undefined || typeof limit !== "number") return answer;
-  const first = Number(offset ?? 0);
+  const first = typeof around === "number" ? firstAround(rows, around, limit) : Number(offset ?? 0);
   return {
     ...(answer as object),
     rows: rows.slice(first, first + limit),
     total: rows.length,
     left_out: total - rows.length,
   };
+}
+
+/** Where the page begins of which half the rows end before a moment. */
+function firstAround(rows: Row[], moment: number, limit: number): number {
+  const later = rows.findIndex((row) => ((row as Record<string, unknown>)["end"] as number) >= moment);
+  return Math.max(0, (later < 0 ? rows.length : later) - Math.floor(limit / 2));
 }
 
 /** The rows of a table in the order asked for; what the report does not have as a column stays as it is. */

@@ -134,11 +134,12 @@ export function BlocksView() {
             </>
           )}
         </span>
-        <span class="spacer" />
-        <button type="button" disabled={state.y0 === null} onClick={() => store.set({ y0: null, y1: null })}>
-          {text("all_addresses")}
-        </button>
-        <WholeRecording />
+        <span class="last">
+          <button type="button" disabled={state.y0 === null} onClick={() => store.set({ y0: null, y1: null })}>
+            {text("all_addresses")}
+          </button>
+          <WholeRecording />
+        </span>
       </div>
       {reply.problem && <Problem message={reply.problem} />}
       <div class="columns">

@@ -5,16 +5,16 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { frameTotals, layoutFlame, sameNode, searchFlame, type FlameBox } from "../canvas/flame-layout";
 import { fitText, font, Surface, type Pen, type Point } from "../canvas/surface";
 import { momentText } from "../canvas/time";
-import { Panel, Segmented, Select } from "../components/controls";
+import { Panel, Segmented, Select, STEPS_LISTED, StepField } from "../components/controls";
 import { DataTable } from "../components/data-table";
 import { Frames } from "../components/frames";
 import { Answered, Empty, NoMemory } from "../components/states";
 import { AtPointer } from "../components/tooltip";
 import { baseName, placeText } from "../names";
-import { filterOf, placeOf, recordingTitle, useAnswer, usePage, type Page } from "../page";
+import { filterOf, placeOf, recordingTitle, stepNumbers, useAnswer, usePage, type Page } from "../page";
 import type { Flame, Frame } from "../source/answers";
 import type { State } from "../state";
-import { blocksText, text, type TextKey } from "../texts";
+import { blocksText, text, textOr, type TextKey } from "../texts";
 import { nameColour, readableOn } from "../theme";
 import { bytes, bytesChange, count, percent } from "../units";
 
@@ -37,6 +37,12 @@ export function FlameView() {
   };
   const reply = useAnswer("flame", page.pool ? parameters : null);
   if (!page.pool) return <NoMemory />;
+  const choose = async (kind: State["kind"]) => {
+    const isUnasked = kind === "difference" && state.t0 === null && state.r2 === null && page.recording.steps > 1;
+    // Before the first and after the last step there is little to compare: two steps say more.
+    const ends = isUnasked && page.source.live ? await endsOfSteps(page) : {};
+    store.set({ kind, focus: null, ...ends }, true);
+  };
   return (
     <>
       <div class="toolbar">
@@ -46,7 +52,7 @@ export function FlameView() {
             page.source.answers("flame", { ...placeOf(page), kind, invert: state.invert }),
           ).map((kind) => [kind, text(`flame_${kind}`)] as const)}
           value={state.kind}
-          onChange={(kind) => store.set({ kind, focus: null }, true)}
+          onChange={(kind) => void choose(kind)}
         />
         {state.kind === "difference" && <DifferenceChoice page={page} />}
         <span class="spacer" />
@@ -66,27 +72,30 @@ export function FlameView() {
   );
 }
 
+/** The ends of the first and the last step as a window, if there are two of them. */
+async function endsOfSteps(page: Page): Promise<Partial<State>> {
+  const { bars } = await page.source.ask("steps/bars", { ...placeOf(page), bars: 1 });
+  const all = bars[0];
+  return all && all.end > all.first_end ? { t0: all.first_end, t1: all.end } : {};
+}
+
 function explanation(page: Page): string {
   const { kind, r2 } = page.state;
   const start = momentText(page, page.window[0]);
   const end = momentText(page, page.window[1]);
   if (kind === "peak") return text("flame_peak_text", momentText(page, page.poolFacts?.peak_t ?? page.cursor));
   if (kind === "time") return text("flame_time_text", momentText(page, page.cursor));
-  if (kind === "difference" && r2 !== null) return text("flame_difference_runs", page.recording.r, r2);
+  const other = kind === "difference" && r2 !== null ? page.session.recordings[r2] : undefined;
+  if (other) return text("flame_difference_runs", recordingTitle(other), recordingTitle(page.recording));
   return text(`flame_${kind}_text` as TextKey, start, end);
 }
 
 /** What is compared: the ends of the window, which steps set quickly, or two recordings. */
 function DifferenceChoice({ page }: { page: Page }) {
-  const { state, store, session, recording } = page;
-  const steps = useAnswer(
-    "steps",
-    recording.steps > 1 && state.r2 === null ? { ...placeOf(page), limit: 500 } : null,
-  ).answer;
-  const rows = steps?.rows ?? [];
+  const { state, store, session, recording, window } = page;
   const others = session.recordings.filter((candidate) => candidate.r !== recording.r);
   const choose = (change: Partial<State>) => store.set({ ...change, focus: null });
-  const stepChoices = rows.map((row) => [String(row.end), text("block_step", row.step)] as const);
+  const StepEnd = stepNumbers(recording).count > STEPS_LISTED ? NumberedStepEnd : ListedStepEnd;
   return (
     <>
       {others.length > 0 && (
@@ -101,28 +110,64 @@ function DifferenceChoice({ page }: { page: Page }) {
           onChange={(value) => choose({ r2: value === "" ? null : Number(value) })}
         />
       )}
-      {stepChoices.length > 1 && (
+      {recording.steps > 1 && state.r2 === null && (
         <>
-          <Select
-            label={text("flame_steps")}
+          <StepEnd
             isLabelShown
-            choices={[["", "…"], ...stepChoices]}
-            value={stepChoices.some(([end]) => Number(end) === state.t0) ? String(state.t0) : ""}
-            onChange={(value) =>
-              value && choose({ t0: Number(value), t1: Math.max(Number(value) + 1, page.window[1]) })
-            }
+            moment={state.t0}
+            onChoose={(end) => choose({ t0: end, t1: Math.max(end + 1, window[1]) })}
           />
-          <Select
-            label={text("flame_steps")}
-            choices={[["", "…"], ...stepChoices]}
-            value={stepChoices.some(([end]) => Number(end) === state.t1) ? String(state.t1) : ""}
-            onChange={(value) =>
-              value && choose({ t1: Number(value), t0: Math.min(page.window[0], Number(value) - 1) })
-            }
-          />
+          <StepEnd moment={state.t1} onChoose={(end) => choose({ t1: end, t0: Math.min(window[0], end - 1) })} />
         </>
       )}
     </>
+  );
+}
+
+interface StepEndProperties {
+  isLabelShown?: boolean;
+  /** The end of the step, if it is one. */
+  moment: number | null;
+  onChoose: (end: number) => void;
+}
+
+/** The end of one of few steps. */
+function ListedStepEnd({ isLabelShown = false, moment, onChoose }: StepEndProperties) {
+  const page = usePage();
+  const rows = useAnswer("steps", { ...placeOf(page), limit: STEPS_LISTED, brief: true }).answer?.rows ?? [];
+  if (rows.length < 2) return null;
+  return (
+    <Select
+      label={text("flame_steps")}
+      isLabelShown={isLabelShown}
+      choices={[["", "…"], ...rows.map((row) => [String(row.end), text("block_step", row.step)] as const)]}
+      value={rows.some(({ end }) => end === moment) ? String(moment) : ""}
+      onChange={(value) => value && onChoose(Number(value))}
+    />
+  );
+}
+
+/** The end of one of many steps, by its number. */
+function NumberedStepEnd({ isLabelShown = false, moment, onChoose }: StepEndProperties) {
+  const page = usePage();
+  const place = placeOf(page);
+  const { first, last } = stepNumbers(page.recording);
+  const near = useAnswer("steps", moment === null ? null : { ...place, around: moment, limit: 3, brief: true }).answer;
+  const choose = async (value: string) => {
+    const asked = { ...place, number: Number(value), limit: 1, brief: true };
+    const [row] = value ? (await page.source.ask("steps", asked)).rows : [];
+    if (row) onChoose(row.end);
+  };
+  return (
+    <StepField
+      label={text("flame_steps")}
+      isLabelShown={isLabelShown}
+      placeholder="…"
+      first={first}
+      last={last}
+      value={String(near?.rows.find(({ end }) => end === moment)?.step ?? "")}
+      onChange={(value) => void choose(value)}
+    />
   );
 }
 
@@ -164,7 +209,7 @@ function Graph({ flame }: { flame: Flame }) {
   if (flame.complete && (flame.parent.length < 2 || (!isDifference && total === 0))) {
     const key = `flame_empty_${flame.kind}`;
     return (
-      <Empty>{key === "flame_empty_leaked" || key === "flame_empty_window" ? text(key) : text("flame_empty")}</Empty>
+      <Empty>{textOr(key, text("flame_empty"))}</Empty>
     );
   }
   const at = (point: Point) =>

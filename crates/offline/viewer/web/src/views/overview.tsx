@@ -11,7 +11,7 @@ import { activeRange, isSummarised, recordingTitle, rests, useAnswer, usePage, t
 import type { DeviceFacts, Finding, PoolFacts, RecordingFacts } from "../source/answers";
 import { formatHash, parseState, type State } from "../state";
 import { currentLanguage, text, textOr, type TextKey } from "../texts";
-import { bytes, count, moment, seconds } from "../units";
+import { bytes, count, moment, percent, seconds } from "../units";
 import { questionsOf } from "./questions";
 
 const CURVE_HEIGHT = 72;
@@ -152,6 +152,9 @@ function FindingCard({ finding }: { finding: Finding }) {
   const label = textOr(`evidence_${target.view}`, text("evidence"));
   const [first, ...rest] = detailsOf(finding);
   const place = placeText(finding.file, finding.line, finding.function);
+  const device = recording?.devices.find((known) => known.device === finding.device);
+  const pool = device?.pools.find((known) => known.pool === finding.pool);
+  const sentence = sentenceOf(finding, pool?.title ?? finding.pool ?? "-");
   return (
     <li class={`finding ${finding.severity}`} data-kind={finding.kind}>
       <p class="tag">
@@ -163,8 +166,8 @@ function FindingCard({ finding }: { finding: Finding }) {
             : ""}
         {finding.device && ranks.length === 0 ? ` · ${text("device_short", finding.device)}` : ""}
       </p>
-      <p class="sentence">{sentenceOf(finding)}</p>
-      {place && !sentenceOf(finding).includes(place) && <p class="where mono">{place}</p>}
+      <p class="sentence">{sentence}</p>
+      {place && !sentence.includes(place) && <p class="where mono">{place}</p>}
       {first && rest.length === 0 && <p class="muted">{first}</p>}
       {first && rest.length > 0 && (
         <details open={finding.severity === "error"}>
@@ -214,17 +217,36 @@ function adviceOf(finding: Finding): string {
 }
 
 /** The sentence of the analyses; in Chinese one made from its numbers. */
-function sentenceOf(finding: Finding): string {
+function sentenceOf(finding: Finding, poolTitle: string): string {
   if (currentLanguage() === "en") return finding.sentence;
   // Of inefficient use as a whole only the peak without it is known.
   const isPeakOnly = finding.kind === "inefficient" && finding.count === null;
   const key = isPeakOnly ? "finding_inefficient_peak" : `finding_${finding.kind}`;
   const known = textOr(key, "");
   if (!known) return finding.sentence;
-  const sentence = text(key as TextKey, bytes(finding.bytes ?? 0), count(finding.count ?? 0), finding.pool ?? "-");
   const place = placeText(finding.file, finding.line, finding.function);
   const held = finding.held_by ? `，${text("held_by", finding.held_by)}` : "";
+  const inFull = inFigures(finding, poolTitle, place);
+  if (inFull) return `${inFull}${held}`;
+  const sentence = text(key as TextKey, bytes(finding.bytes ?? 0), count(finding.count ?? 0), poolTitle);
   return `${sentence}${place ? `，${text("at_place", place)}` : ""}${held}`;
+}
+
+/** The sentence with all its numbers, where they are known. */
+function inFigures(finding: Finding, poolTitle: string, place: string): string {
+  const whole = finding.bytes ?? 0;
+  const size = bytes(whole);
+  const { bytes_per_step, first_step, last_step, held_bytes, needed_bytes, line_bytes, step } = finding.figures ?? {};
+  const at = place ? `，${text("at_place", place)}` : "";
+  if (bytes_per_step && finding.kind === "leak" && first_step !== undefined && last_step !== undefined)
+    return text("finding_leak_steps", bytes(bytes_per_step), size, count(finding.count ?? 0), first_step, last_step) + at;
+  if (held_bytes !== undefined && needed_bytes !== undefined)
+    return text("finding_overhead", poolTitle, bytes(held_bytes), bytes(needed_bytes), size, percent(whole, held_bytes));
+  if (finding.kind === "peak" && line_bytes !== undefined && place) {
+    const moment = step ? text("finding_in_step", step) : "";
+    return text("finding_peak_line", poolTitle, size, moment, percent(line_bytes, whole), place);
+  }
+  return "";
 }
 
 function DeviceCard({ recording, device }: { recording: RecordingFacts; device: DeviceFacts }) {

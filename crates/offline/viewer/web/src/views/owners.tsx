@@ -5,7 +5,7 @@ import { momentText } from "../canvas/time";
 import { squarify, type Rectangle } from "../canvas/treemap";
 import { Panel } from "../components/controls";
 import { Minimap } from "../components/minimap";
-import { Answered, Empty, NoMemory } from "../components/states";
+import { Answered, Empty, NoMemory, withCommands } from "../components/states";
 import { AtPointer } from "../components/tooltip";
 import { filterOf, placeOf, useAnswer, usePage } from "../page";
 import { useOwnerColours } from "../palette";
@@ -78,7 +78,7 @@ function OwnerCharts({ tree, total, t }: { tree: OwnerNode; total: number; t: nu
             <Minimap />
           </div>
           {tree.children.length === 1 && tree.children[0]!.children.length === 0 && (
-            <p class="muted wide">{text("owners_hint")}</p>
+            <p class="muted wide">{withCommands(text("owners_hint"))}</p>
           )}
         </Panel>
         <aside>

@@ -1,21 +1,16 @@
 // Steps: what each step left behind, and which lines of code it was.
-import { useCallback, useState } from "preact/hooks";
-import { byteTicks } from "../canvas/axis";
-import { Surface, type Pen, type Point } from "../canvas/surface";
-import { GUTTER } from "../canvas/time";
+import { useState } from "preact/hooks";
 import { Panel, Place } from "../components/controls";
 import { DataTable } from "../components/data-table";
 import { Pager } from "../components/pager";
 import { Answered, Empty, NoMemory } from "../components/states";
-import { AtPointer } from "../components/tooltip";
+import { barsIn, StepChart } from "../components/step-chart";
 import { filterOf, placeOf, useAnswer, usePage } from "../page";
-import type { StepRow } from "../source/answers";
+import type { StepBar, StepRow } from "../source/answers";
 import { text } from "../texts";
 import { bytes, bytesChange, count, span } from "../units";
 
 const PAGE_ROWS = 100;
-const CHART_ROWS = 4000;
-const HEIGHT = 150;
 
 export function StepsView() {
   const page = usePage();
@@ -26,10 +21,13 @@ export function StepsView() {
     "steps",
     page.pool ? { ...about, offset: state.offset, limit: PAGE_ROWS, sort, descending: state.descending } : null,
   );
-  const chart = useAnswer("steps", page.pool ? { ...about, limit: CHART_ROWS, brief: true } : null).answer;
+  const [width, setWidth] = useState(window.innerWidth);
+  const chart = useAnswer("steps/bars", page.pool ? { ...about, bars: barsIn(width) } : null).answer;
   if (!page.pool) return <NoMemory />;
-  const show = (row: StepRow) =>
+  const show = (row: Pick<StepRow, "start" | "end" | "peak_t">) =>
     store.set({ view: "timeline", t0: row.start, t1: Math.max(row.end, row.start + 1), t: row.peak_t });
+  const list = (bar: StepBar) => store.set({ sort: "step", descending: false, offset: bar.offset, t: bar.peak_t });
+  const isListed = sort === "step" && !state.descending && (chart?.steps_per_bar ?? 1) > 1;
   return (
     <Answered reply={reply}>
       {(answer) =>
@@ -42,7 +40,7 @@ export function StepsView() {
                 <h3 data-figure="rate">{text("steps_rate", bytesChange(answer.bytes_per_step))}</h3>
               )}
               <span class="spacer" />
-              {chart && chart.rows.length > 1 && page.source.live && (
+              {chart && chart.total > 1 && page.source.live && (
                 <button
                   type="button"
                   onClick={() =>
@@ -50,8 +48,8 @@ export function StepsView() {
                       view: "flame",
                       kind: "difference",
                       r2: null,
-                      t0: chart.rows[0]!.end,
-                      t1: chart.rows[chart.rows.length - 1]!.end,
+                      t0: chart.bars[0]!.first_end,
+                      t1: chart.bars[chart.bars.length - 1]!.end,
                       focus: null,
                     })
                   }
@@ -62,10 +60,16 @@ export function StepsView() {
             </div>
             {chart && (
               <Panel>
-                <StepChart rows={chart.rows} onChoose={show} />
-                <p class="muted wide">
+                <StepChart
+                  bars={chart.bars}
+                  listed={isListed ? [state.offset, state.offset + answer.rows.length] : null}
+                  onWidth={setWidth}
+                  onChoose={(bar) => (bar.steps === 1 ? show(bar) : bar.offset < answer.total && list(bar))}
+                />
+                <p class="muted wide" data-figure="steps_chart">
                   {text("steps_chart")}
-                  {(chart.total > chart.rows.length || (chart.left_out ?? 0) > 0) && ` · ${text("steps_first", count(chart.rows.length))}`}
+                  {chart.steps_per_bar > 1 &&
+                    ` · ${text("steps_together", count(chart.total), count(chart.steps_per_bar))}`}
                 </p>
               </Panel>
             )}
@@ -134,83 +138,15 @@ export function StepsView() {
                 isSelected={(row) => row.start === state.t0 && row.end === state.t1}
               />
               <Pager total={answer.total} rows={answer.rows.length} pageRows={PAGE_ROWS} />
+              {(answer.left_out ?? 0) > 0 && (
+                <p class="muted wide">
+                  {text("steps_first", count(answer.total), count(answer.total + answer.left_out!))}
+                </p>
+              )}
             </Panel>
           </>
         )
       }
     </Answered>
   );
-}
-
-function StepChart({ rows, onChoose }: { rows: StepRow[]; onChoose: (row: StepRow) => void }) {
-  const [width, setWidth] = useState(0);
-  const [hover, setHover] = useState<Point | null>(null);
-  const most = rows.reduce((sum, row) => Math.max(sum, row.peak_bytes), 1) * 1.05;
-  const slot = (width - GUTTER - 8) / Math.max(1, rows.length);
-  const draw = useCallback((pen: Pen) => drawSteps(pen, rows, most), [rows, most]);
-  const at = (point: Point) => rows[Math.floor((point.x - GUTTER) / slot)];
-  const hit = hover && hover.x >= GUTTER ? at(hover) : undefined;
-  return (
-    <>
-      <Surface
-        height={HEIGHT}
-        label={text("steps_chart")}
-        draw={draw}
-        onWidth={setWidth}
-        onHover={setHover}
-        onClick={(point) => {
-          const row = at(point);
-          if (row) onChoose(row);
-        }}
-        cursor={hit ? "pointer" : "default"}
-      />
-      {hit && (
-        <AtPointer>
-          <b>{text("block_step", hit.step)}</b>
-          <div>
-            {text("steps_col_end")}: {bytes(hit.end_bytes)} ({bytesChange(hit.growth_bytes)})
-          </div>
-          <div>
-            {text("peak")}: {bytes(hit.peak_bytes)}
-          </div>
-        </AtPointer>
-      )}
-    </>
-  );
-}
-
-function drawSteps(pen: Pen, rows: readonly StepRow[], most: number): void {
-  const { context, theme, width } = pen;
-  const bottom = HEIGHT - 20;
-  const y = (value: number) => bottom - (value / most) * (bottom - 6);
-  const slot = (width - GUTTER - 8) / Math.max(1, rows.length);
-  context.textAlign = "right";
-  for (const tick of byteTicks(most, 4)) {
-    context.strokeStyle = theme.line;
-    context.beginPath();
-    context.moveTo(GUTTER, Math.round(y(tick.value)) + 0.5);
-    context.lineTo(width - 8, Math.round(y(tick.value)) + 0.5);
-    context.stroke();
-    context.fillStyle = theme.muted;
-    context.fillText(tick.label, GUTTER - 8, y(tick.value));
-  }
-  const bar = Math.max(1, Math.min(slot * 0.7, 44));
-  const every = Math.max(1, Math.ceil(46 / slot));
-  rows.forEach((row, index) => {
-    const centre = GUTTER + (index + 0.5) * slot;
-    context.fillStyle = theme.series[0]!;
-    context.fillRect(centre - bar / 2, y(row.end_bytes), bar, bottom - y(row.end_bytes));
-    context.strokeStyle = theme.text;
-    context.lineWidth = 2;
-    context.beginPath();
-    context.moveTo(centre - bar / 2, y(row.peak_bytes));
-    context.lineTo(centre + bar / 2, y(row.peak_bytes));
-    context.stroke();
-    context.lineWidth = 1;
-    if (index % every === 0) {
-      context.fillStyle = theme.muted;
-      context.textAlign = "center";
-      context.fillText(String(row.step), centre, HEIGHT - 9);
-    }
-  });
 }

@@ -5,7 +5,7 @@ import { Panel, Segmented, Select } from "../components/controls";
 import { DataTable, type Column } from "../components/data-table";
 import { Pager } from "../components/pager";
 import { Answered, Empty } from "../components/states";
-import { shortAddress, shortLine } from "../names";
+import { shortAddress, shortLine, shortSpan } from "../names";
 import { filterOf, placeOf, useAnswer, usePage, type Page } from "../page";
 import type { Cell, Table } from "../source/answers";
 import type { Parameters } from "../source/source";
@@ -49,6 +49,8 @@ const EVENT_KINDS = [
   "system",
   "message",
 ];
+/** Columns that narrow windows have no room for; the life of a block says the same. */
+const MINOR = new Set(["address", "thread", "first_access", "last_access"]);
 /** Columns that say what the selectors say already, or what only tools need. */
 const HIDDEN = new Set(["allocation_id", "device", "pool"]);
 
@@ -118,13 +120,14 @@ export function TableView() {
             </button>
           </span>
         )}
-        <span class="spacer" />
-        {reply.answer !== null && reply.answer.total > MOST_CSV_ROWS && (
-          <span class="muted" data-figure="csv-cut">
-            {text("table_csv_cut", count(MOST_CSV_ROWS), count(reply.answer.total))}
-          </span>
-        )}
-        <CsvButtons question={question} parameters={parameters} />
+        <span class="last">
+          {reply.answer !== null && reply.answer.total > MOST_CSV_ROWS && (
+            <span class="muted" data-figure="csv-cut">
+              {text("table_csv_cut", count(MOST_CSV_ROWS), count(reply.answer.total))}
+            </span>
+          )}
+          <CsvButtons question={question} parameters={parameters} />
+        </span>
       </div>
       <div class={isBlocks && state.block !== null ? "columns" : ""}>
         <Panel>
@@ -176,6 +179,7 @@ function Rows({ table, isBlocks }: { table: Table; isBlocks: boolean }) {
   const momentColumn = table.columns.indexOf("t");
   const columns: Column<Cell[]>[] = table.columns
     .map((name, index) => ({ column: columnOf(page, name, index, isBlocks), index }))
+    .sort((left, right) => (isBlocks ? orderOf(left.column.key) - orderOf(right.column.key) : 0))
     .filter(
       ({ column, index }) =>
         (!isBlocks || !HIDDEN.has(column.key)) && table.rows.some((row) => isTelling(column.key, row[index] ?? null)),
@@ -208,6 +212,13 @@ function Rows({ table, isBlocks }: { table: Table; isBlocks: boolean }) {
   );
 }
 
+/** The line comes before what is known to those who need it; all else is in the order of csv. */
+function orderOf(column: string): number {
+  const later = ["thread", "step", "operator"].indexOf(column);
+  if (column === "line") return 1;
+  return later >= 0 ? 2 : ["first_access", "last_access", "accesses", "inefficient"].includes(column) ? 3 : 0;
+}
+
 /** Whether a cell says something; columns in which none does are left out. */
 function isTelling(column: string, cell: Cell): boolean {
   if (column === "end") return true;
@@ -223,6 +234,7 @@ function columnOf(page: Page, name: string, index: number, isBlocks: boolean): C
     if (name === "lifetime" || name === "idle") return span(Number(cell));
     if (MOMENTS.has(name)) return moment(Number(cell) - page.recording.t0, 1000);
     if (name === "line" || name === "detail") return shortLine(String(cell));
+    if (name === "operator" || name === "name") return shortSpan(String(cell));
     if (name === "address") return shortAddress(String(cell));
     if (name === "inefficient")
       return String(cell)
@@ -237,7 +249,7 @@ function columnOf(page: Page, name: string, index: number, isBlocks: boolean): C
     key: name,
     title: textOr(`col_${name}`, name),
     isNumber,
-    class: isNumber ? "" : name === "address" ? "mono" : "name",
+    class: `${isNumber ? "" : name === "address" ? "mono" : "name"} ${isBlocks && MINOR.has(name) ? "minor" : ""}`,
     sort: isSortable ? name : undefined,
     cell: (row) => show(row[index] ?? null),
     hint: (row) => (name === "bytes" ? `${row[index]} B` : isNumber || row[index] === null ? "" : String(row[index])),

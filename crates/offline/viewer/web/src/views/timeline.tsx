@@ -105,17 +105,18 @@ export function TimelineView() {
           />
         )}
         {!curve && !reply.problem && <Loading />}
-        <span class="spacer" />
-        <button
-          type="button"
-          onClick={() => {
-            store.set({ t: null });
-            showCursor(page, page.poolFacts?.peak_t ?? page.cursor);
-          }}
-        >
-          {text("to_peak")} <kbd>P</kbd>
-        </button>
-        <WholeRecording />
+        <span class="last">
+          <button
+            type="button"
+            onClick={() => {
+              store.set({ t: null });
+              showCursor(page, page.poolFacts?.peak_t ?? page.cursor);
+            }}
+          >
+            {text("to_peak")} <kbd>P</kbd>
+          </button>
+          <WholeRecording />
+        </span>
       </div>
       {reply.problem && <Problem message={reply.problem} />}
       {curve?.approximate && (
@@ -339,8 +340,10 @@ function lanesOf(tracks: Track[]): Lane[] {
   let y = 6;
   for (const track of tracks) {
     const depths = track.kind === "spans" ? (track.rows ?? []).length : (track.at ?? []).length > 0 ? 1 : 0;
-    const isOneOfSeveral = tracks.filter((other) => other.track === track.track).length > 1;
-    const title = textOr(`track_${track.track}`, track.title) + (isOneOfSeveral ? ` ${track.thread}` : "");
+    const isOneOfSeveral = tracks.filter(({ track: name, kind }) => name === track.track && kind === track.kind).length > 1;
+    // Kernels that run are spans; moments are those at which somebody launched them.
+    const key = track.track === "kernels" && track.kind === "instants" ? "track_launches" : `track_${track.track}`;
+    const title = textOr(key, track.title) + (isOneOfSeveral ? ` ${track.thread}` : "");
     for (let depth = 0; depth < depths && lanes.length < MOST_ROWS; depth += 1) {
       lanes.push({ track, title, depth, y });
       y += ROW_HEIGHT;
