@@ -146,6 +146,47 @@ describe("ten million events", { timeout: 900_000 }, () => {
     assert.equal(await page.inputValue(".filters input[type=number]"), String(step));
   });
 
+  test("all steps are drawn, and a bar leads to its own", async () => {
+    await show(page, viewer.url, "view=steps");
+    const { steps } = analysis.summary;
+    assert.ok((await figure("steps_chart")).includes(`${units.count(steps)} steps`), await figure("steps_chart"));
+    const box = await page.locator("main canvas").first().boundingBox();
+    await page.mouse.move(box.x + box.width * 0.6, box.y + box.height / 2);
+    const heading = await page.textContent(".tooltip b");
+    await page.mouse.click(box.x + box.width * 0.6, box.y + box.height / 2);
+    await page.waitForFunction(() => location.hash.includes("offset="));
+    await settled(page);
+    const first = await page.textContent("tbody tr:first-child td");
+    assert.ok(Number(first) > steps / 3 && heading.startsWith(`Steps ${first} to `), `${heading}, ${first}`);
+  });
+
+  test("two of many steps are compared by their numbers, and keys go from one to the next", async () => {
+    const ends = analysis.leaks.growth.find((growth) => growth.pool === "PTA").step_ends;
+    const [before_, after_] = [ends[3], ends.at(-2)];
+    await show(page, viewer.url, "view=flame&kind=difference");
+    const field = page.locator(".toolbar input[type=number]");
+    const isAt = (address) => page.waitForFunction((part) => location.hash.includes(part), address);
+    for (const [place, { step }] of [before_, after_].entries()) {
+      const [{ end }] = (await ask(`steps?number=${step}&limit=1`)).rows;
+      await field.nth(place).fill(String(step));
+      await page.keyboard.press("Enter");
+      await isAt(`t${place}=${end}`);
+      await settled(page);
+    }
+    assert.equal(await figure("total"), units.bytesChange(after_.used_bytes - before_.used_bytes));
+    assert.deepEqual(await field.evaluateAll((found) => found.map(({ value }) => Number(value))), [
+      before_.step,
+      after_.step,
+    ]);
+    const [row, next] = (await ask(`steps?number=${after_.step}&limit=2`)).rows;
+    await show(page, viewer.url, `view=timeline&t=${row.end}`);
+    await page.keyboard.press("]");
+    await isAt(`t=${next.end}`);
+    await settled(page);
+    await page.keyboard.press("[");
+    await isAt(`t=${row.end}`);
+  });
+
   test("the server stays small", () => {
     const status = readFileSync(`/proc/${viewer.pid}/status`, "utf8");
     const mebibytes = Number(/VmHWM:\s+(\d+)/.exec(status)[1]) / 1024;

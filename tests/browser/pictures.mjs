@@ -1,12 +1,14 @@
-// Takes the pictures of the viewer that README and docs show: node tests/browser/pictures.mjs <demo> <training>, where
-// <demo> is what `make demo` recorded, and <training> a recording of `examples/gpt.py --leak` on the stand-in device with
-// ASCEND_LAUNCH_BLOCKING=1 and `--analysis=leaks,decompose --events=alloc,free,launch`, best made from copies below
-// /tmp, whose paths are nobody's. Look at each picture before it is committed.
+// Takes the pictures of the viewer that README and docs show: node tests/browser/pictures.mjs <demo> <training>
+// [<running>], where <demo> is what `make demo` recorded, and <training> a recording of `examples/gpt.py --leak` on the
+// stand-in device with ASCEND_LAUNCH_BLOCKING=1 and `--analysis=leaks,decompose --events=alloc,free,launch`, best made
+// from copies below /tmp, whose paths are nobody's. <running> is the number of a process that does the same with
+// `--steps=1000` and has done so for some seconds: the picture of a running job is taken only with it. Look at each
+// picture before it is committed.
 import { join } from "node:path";
 import { openBrowser, reportOf, root, settled, show, startViewer } from "./support.mjs";
 
-const [demo, training] = process.argv.slice(2);
-if (!training) throw new Error("usage: node tests/browser/pictures.mjs <demo> <training>");
+const [demo, training, running] = process.argv.slice(2);
+if (!training) throw new Error("usage: node tests/browser/pictures.mjs <demo> <training> [<running>]");
 const images = join(root, "docs/images");
 
 /** One picture, after what is done to the page. */
@@ -37,8 +39,12 @@ async function leakedBlock(viewer) {
   return { block: answer.rows[1][0], t: Math.round((active_t0 + 2 * active_t1) / 3) };
 }
 
-const viewers = await Promise.all([demo, training].map((path) => startViewer(path)));
-const [ofDemo, ofTraining] = viewers;
+const viewers = await Promise.all([
+  startViewer(demo),
+  startViewer(training),
+  ...(running ? [startViewer("--live", running)] : []),
+]);
+const [ofDemo, ofTraining, ofRunning] = viewers;
 try {
   await picture("viewer-overview.png", { url: ofDemo.url });
   const leaked = await leakedBlock(ofDemo);
@@ -46,6 +52,8 @@ try {
   const { t0, t1, t } = await stepOf(ofTraining, 6);
   await picture("viewer-timeline.png", { url: ofTraining.url, hash: `view=timeline&by=owner&t0=${t0}&t1=${t1}&t=${t}` });
   await picture("viewer-flame.png", { url: ofTraining.url, hash: "view=flame", size: [1200, 720], colorScheme: "dark" });
+  if (ofRunning)
+    await picture("viewer-live.png", { url: ofRunning.url, hash: "view=timeline&by=owner" });
   await picture("report.png", { url: `file://${reportOf(demo, "report.html")}`, size: [900, 700] });
 } finally {
   await Promise.all(viewers.map((viewer) => viewer.stop()));

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use made_recordings::{DEVICE, Recorder};
+use msmemscope_analysis::moment::PoolMoment;
 use msmemscope_analysis::{Answers, Questions, analyze};
 use msmemscope_event::{
     ByteRange, CodeId, Fact, KernelPhase, ProcessInfoKey, PythonCallPhase, StackId, StringId, WatchDetail,
@@ -107,6 +108,9 @@ fn leaks_are_those_of_the_analysis() {
     assert_eq!((&first["bytes"], &first["count"]), (&Value::from(group.bytes), &Value::from(group.count)));
     assert_eq!((first["file"].as_str(), first["line"].as_u64()), (Some("/me/train.py"), Some(31)));
     assert!(first["sentence"].as_str().unwrap().contains("/me/train.py:31 keep"));
+    let (first_step, last_step) = group.step_range;
+    let figures = json!({ "bytes_per_step": group.bytes_per_step, "first_step": first_step, "last_step": last_step });
+    assert_eq!(first["figures"], figures, "other languages say the same with these");
     let link = &first["link"];
     assert_eq!((link["view"].as_str(), link["kind"].as_str()), (Some("flame"), Some("leaked")));
     let flame = case.viewer.ask("flame?kind=leaked");
@@ -375,6 +379,30 @@ fn blocks_too_small_to_matter_are_no_findings() {
     };
     assert!(is_told(100_000), "a part of the peak");
     assert!(!is_told(512));
+}
+
+#[test]
+fn a_peak_names_the_line_that_holds_most() {
+    let case = case(&training(12));
+    let findings = case.viewer.ask("findings");
+    let is_peak = |it: &&Value| it["kind"] == "peak" && it["pool"] == "PTA";
+    let peak = findings["findings"].as_array().unwrap().iter().find(is_peak).unwrap();
+    let report = case.answers.moments.as_ref().unwrap();
+    let is_it = |it: &&PoolMoment| it.moment == "peak" && it.pool.event_type() == "PTA";
+    let moment = report.pools.iter().find(is_it).unwrap();
+    assert_eq!((&peak["file"], &peak["line"]), (&json!("/me/model.py"), &json!(3)));
+    assert_eq!(peak["figures"], json!({ "line_bytes": moment.lines[0].bytes, "step": moment.step }));
+    assert!(peak["link"].get("site").is_none(), "the evidence is the whole peak");
+}
+
+#[test]
+fn owners_of_a_pool_tell_its_blocks_apart_or_not() {
+    let told = |dump: &Dump, pool: &str| {
+        let session = case(dump).viewer.ask("session");
+        let pools = session["recordings"][0]["devices"][0]["pools"].as_array().unwrap().clone();
+        pools.into_iter().find(|it| it["pool"] == pool).unwrap()["tells_owners"].clone()
+    };
+    assert_eq!((told(&training(2), "PTA"), told(&training(2), "HAL")), (json!(true), json!(false)));
 }
 
 #[test]
