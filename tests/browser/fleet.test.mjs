@@ -47,6 +47,17 @@ describe("the summaries of many ranks", { timeout: 600_000 }, () => {
     assert.ok((await page.getAttribute(".rank-field .outlier button", "aria-label")).includes("+1.0 MiB"));
   });
 
+  test("long names of recordings leave room for what can be pressed", async () => {
+    try {
+      await page.setViewportSize({ width: 900, height: 800 });
+      await show(page, viewer.url, "view=ranks");
+      const button = await page.locator(".bar button").last().boundingBox();
+      assert.ok(button.x + button.width <= 900, `the last button ends at ${button.x + button.width}`);
+    } finally {
+      await page.setViewportSize({ width: 1440, height: 900 });
+    }
+  });
+
   test("the overview says the same, and leads there", async () => {
     await show(page, viewer.url, "view=overview");
     assert.match(await page.textContent(".headline"), /Outlier: rank 5/);

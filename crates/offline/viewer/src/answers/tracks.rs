@@ -211,11 +211,12 @@ pub(super) fn calls(scope: &Scope<'_>) -> Answer {
     let (from, to) = scope.window()?;
     let width = scope.width()?;
     let calls = &scope.model.calls;
-    let count = |lanes: &Vec<Lane>| lanes.iter().map(Lane::len).sum::<usize>();
-    let mut threads: Vec<(u32, usize)> = calls.threads.iter().map(|(thread, lanes)| (*thread, count(lanes))).collect();
-    threads.sort_by_key(|&(_, count)| usize::MAX - count);
+    let count = |lanes: &[Lane]| lanes.iter().map(Lane::len).sum::<usize>();
+    let mut threads: Vec<(u32, usize, &[Lane])> =
+        calls.threads.iter().map(|(thread, lanes)| (*thread, count(lanes), &lanes[..])).collect();
+    threads.sort_by_key(|&(_, count, _)| usize::MAX - count);
     let chosen = scope.query.number("thread")?.map(|thread| thread as u32);
-    let thread = chosen.or_else(|| threads.first().map(|(thread, _)| *thread));
+    let thread = chosen.or_else(|| threads.first().map(|(thread, ..)| *thread));
     let lanes = calls.threads.iter().find(|(known, _)| Some(*known) == thread).map_or(&[][..], |(_, lanes)| lanes);
     let mut names = NameTable::default();
     let rows: Vec<Row> = lanes.iter().map(|lane| merged(lane, from, to, width)).collect();
@@ -230,8 +231,12 @@ pub(super) fn calls(scope: &Scope<'_>) -> Answer {
         .map(|(number, _)| number)
         .take(MOST_MATCHES)
         .collect();
-    let threads: Vec<Value> =
-        threads.iter().map(|(thread, calls)| json!({ "thread": thread, "calls": calls })).collect();
+    let shown_thread = |&(thread, calls, lanes): &(u32, usize, &[Lane])| {
+        let (first, last) = nested(lanes).unzip();
+        let shown = |time: Option<u64>| time.map(|time| scope.shown(time));
+        json!({ "thread": thread, "calls": calls, "t0": shown(first), "t1": shown(last) })
+    };
+    let threads: Vec<Value> = threads.iter().map(shown_thread).collect();
     Ok(json!({
         "threads": threads,
         "thread": thread,
@@ -242,6 +247,12 @@ pub(super) fn calls(scope: &Scope<'_>) -> Answer {
         "matches": matching.len(),
         "matching": matching,
     }))
+}
+
+/// From the first to the last call that another one makes: ranges that a program marks itself have no calls inside.
+fn nested(lanes: &[Lane]) -> Option<(u64, u64)> {
+    let lane = lanes.get(1).filter(|lane| lane.len() > 0).or(lanes.first())?;
+    Some((*lane.start.first()?, *lane.end.last()?))
 }
 
 #[cfg(test)]

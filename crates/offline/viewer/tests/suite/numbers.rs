@@ -634,6 +634,9 @@ fn kernels_and_calls_are_those_that_were_recorded() {
         (numbers(&row["end"])[0] - numbers(&row["start"])[0], calls["names"][0].as_str().unwrap())
     };
     assert_eq!((length(0), length(1)), ((30, "my region"), (10, "my region")));
+    let inner = &calls["rows"][1];
+    let from_to = (&calls["threads"][0]["t0"], &calls["threads"][0]["t1"]);
+    assert_eq!(from_to, (&inner["start"][0], &inner["end"][0]), "where calls are nested");
     assert_eq!(viewer.ask("calls?width=100&text=REGION")["matches"], 1);
     let has = &viewer.ask("session")["recordings"][0]["has"];
     assert_eq!((&has["kernels"], &has["python_calls"], &has["watch"]), (&true.into(), &true.into(), &false.into()));

@@ -458,6 +458,7 @@ const TABLE = {
   pool_merged: ["several small blocks", "若干小内存块"],
   pool_gap: ["gap", "空隙"],
   // Call chart.
+  calls_zoom: ["Zoom to the calls", "缩放到调用所在时段"],
   calls_none: [
     "No Python trace was recorded. `msmemscope.tracer.start()` records the calls.",
     "没有记录 Python 调用。`msmemscope.tracer.start()` 可记录调用。",

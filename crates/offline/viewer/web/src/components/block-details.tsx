@@ -1,4 +1,5 @@
 // The life of one block: where and when it was allocated, by whom, what touched it and what lies beside it.
+import { shortAddress } from "../names";
 import { useAnswer, usePage, type Page } from "../page";
 import type { BlockFacts, Neighbour } from "../source/answers";
 import { text, textOr } from "../texts";
@@ -40,7 +41,7 @@ function Life({ page, block }: { page: Page; block: BlockFacts }) {
           {bytes(block.bytes)} <span class="muted">({count(block.bytes)} B)</span>
         </dd>
         <dt>{text("block_address")}</dt>
-        <dd class="mono">{block.address}</dd>
+        <dd class="mono">{shortAddress(block.address)}</dd>
         <dt>{text("block_allocated")}</dt>
         <dd>
           <Moment page={page} t={block.start} label={time(block.start)} />

@@ -189,7 +189,8 @@ export interface Tracks extends Progress {
 }
 
 export interface Calls extends Progress {
-  threads: { thread: number; calls: number }[];
+  /** With the time from the first to the last call that another one makes. */
+  threads: { thread: number; calls: number; t0?: number | null; t1?: number | null }[];
   thread: number | null;
   names: string[];
   rows: SpanRow[];

@@ -13,6 +13,8 @@ import { text } from "../texts";
 import { count, span } from "../units";
 
 const AXIS = 24;
+/** Calls in a smaller part of the window are hard to see. */
+const LEAST_SHARE = 0.2;
 
 export function CallsView() {
   const page = usePage();
@@ -43,6 +45,12 @@ export function CallsView() {
   if (reply.problem) return <Problem message={reply.problem} />;
   if (!answer) return <Loading />;
   if (answer.complete && answer.threads.length === 0) return <Empty>{text("calls_none")}</Empty>;
+  // A trace of some calls is a narrow line in the time of a whole training.
+  const thread = answer.threads.find((entry) => entry.thread === answer.thread);
+  const traced = { t0: thread?.t0 ?? page.window[0], t1: thread?.t1 ?? page.window[1] };
+  const air = Math.ceil((traced.t1 - traced.t0) * 0.02) + 1;
+  const shown = Math.min(traced.t1, page.window[1]) - Math.max(traced.t0, page.window[0]);
+  const isHidden = page.source.live && shown < (page.window[1] - page.window[0]) * LEAST_SHARE;
   const depth = hover ? Math.floor((hover.y - AXIS) / ROW_HEIGHT) : -1;
   const row = answer.rows[depth];
   const hit = row && hover ? spanAt(scale, row, hover.x) : -1;
@@ -59,8 +67,14 @@ export function CallsView() {
           onChange={(thread) => store.set({ thread })}
         />
         {state.search.trim() !== "" && <span>{text("calls_matches", count(answer.matches ?? matching.size))}</span>}
-        <span class="spacer" />
-        <WholeRecording />
+        <span class="last">
+          {isHidden && (
+            <button type="button" onClick={() => store.set({ t0: Math.max(0, traced.t0 - air), t1: traced.t1 + air })}>
+              {text("calls_zoom")}
+            </button>
+          )}
+          <WholeRecording />
+        </span>
       </div>
       <Panel>
         <Surface

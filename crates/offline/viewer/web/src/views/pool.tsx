@@ -339,7 +339,7 @@ function SegmentTip({
         <b>{text("pool_gap")}</b>
       )}
       <div class="muted">
-        <span class="mono">{segment.address}</span> · {bytes(segment.bytes)} ·{" "}
+        <span class="mono">{shortAddress(segment.address)}</span> · {bytes(segment.bytes)} ·{" "}
         {percent(segment.used_bytes, segment.bytes)} {text("in_use").toLowerCase()}
       </div>
       <div class="muted">

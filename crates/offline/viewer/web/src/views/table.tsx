@@ -50,7 +50,7 @@ const EVENT_KINDS = [
   "message",
 ];
 /** Columns that narrow windows have no room for; the life of a block says the same. */
-const MINOR = new Set(["address", "thread", "first_access", "last_access"]);
+const MINOR = new Set(["address", "lifetime", "thread", "first_access", "last_access"]);
 /** Columns that say what the selectors say already, or what only tools need. */
 const HIDDEN = new Set(["allocation_id", "device", "pool"]);
 

@@ -4,7 +4,7 @@ import { Panel } from "../components/controls";
 import { DataTable } from "../components/data-table";
 import { Minimap } from "../components/minimap";
 import { Answered, Empty } from "../components/states";
-import { placeText } from "../names";
+import { placeText, shortAddress } from "../names";
 import { useAnswer, usePage } from "../page";
 import type { Watch, WatchChange } from "../source/answers";
 import { text } from "../texts";
@@ -38,7 +38,7 @@ function WatchTables({ answer }: { answer: Watch }) {
           columns={[
             { key: "name", title: text("name"), class: "name", cell: (row) => row.name || "-" },
             { key: "device", title: text("device"), cell: (row) => row.device },
-            { key: "address", title: text("block_address"), class: "mono", cell: (row) => row.address },
+            { key: "address", title: text("block_address"), class: "mono", cell: (row) => shortAddress(row.address) },
             { key: "bytes", title: text("bytes"), isNumber: true, cell: (row) => bytes(row.bytes) },
             { key: "looks", title: text("watch_looks"), isNumber: true, cell: (row) => count(row.looks) },
             {
