@@ -82,13 +82,6 @@ def replayed(recording, settings=None):
     return card, rows
 
 
-def said(recording):
-    """What people read about a recording."""
-    result = subprocess.run([PROGRAM, "replay", recording], capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return " ".join(result.stdout.split())
-
-
 def real(recording):
     """What really happened."""
     card, rows = replayed(recording)

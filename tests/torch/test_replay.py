@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "replay"))
 
-from replaying import EXACT, predicted, real, record
+from replaying import DEFAULTS, EXACT, STREAMS, predicted, real, record
 
 
 @pytest.mark.parametrize("example", ["mlp.py", "expandable_segments.py"])
@@ -20,3 +20,10 @@ def test_prediction_equals_reality(tmp_path, example):
         prediction = predicted(exact, settings)
         assert prediction.reserved == reality.reserved
         assert prediction.driver_calls == reality.driver_calls == card["agreement"]["driver_calls"][1]
+
+
+def test_blocks_of_several_streams_are_told_apart(tmp_path):
+    recording = record(tmp_path, STREAMS, DEFAULTS)
+    _, card = real(recording)
+    assert card["streams"] == 3
+    assert card["agreement"]["differing"] == 0

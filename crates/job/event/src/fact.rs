@@ -297,8 +297,8 @@ pub enum Fact<'a> {
         /// Name under which it will be freed.
         handle: u64,
     },
-    /// A block of a pool came into being that only one stream of the card uses again, told by who knows it: snapshots of
-    /// PyTorch do. Those of the default stream are told as [`Fact::Allocation`].
+    /// A block of a pool came into being that only one stream of the card uses again, where that is known: PyTorch and its
+    /// snapshots say it. Those of the default stream are told as [`Fact::Allocation`].
     AllocationOnStream {
         /// Kind of memory.
         properties: BlockProperties,

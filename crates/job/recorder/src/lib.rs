@@ -7,6 +7,7 @@
 //!
 //! * [`hooks`] makes symbols, entries and real functions of the table of hooks, [`exports`] the few other symbols;
 //!   [`hal`], [`acl`], [`mstx`] and [`mstx_memory`] are what hooks do.
+//!   [`torch_streams`] asks which stream a block of PyTorch is for.
 //! * [`real`] finds the functions behind them, with [`elf`]; [`lookup`] answers `dlsym`;
 //!   [`import_tables`] redirects functions that must not be exported.
 //! * [`thread`] appends records, each at one of the [`workplaces`] of its thread; [`process`] owns the trace file
@@ -73,5 +74,6 @@ mod task_records;
 mod thread;
 mod ticks;
 mod told_totals;
+mod torch_streams;
 mod wiped_page;
 mod workplaces;

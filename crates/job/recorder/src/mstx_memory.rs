@@ -11,6 +11,7 @@ use msmemscope_control::SOURCE_POOL;
 use msmemscope_event::{BlockProperties, Device, Fact, LossReason, Pool};
 
 use crate::domains::Domain;
+use crate::torch_streams::{self, DEFAULT_STREAM};
 use crate::{acl, block_observer, losses, sources, state, thread, told_totals};
 
 /// `mstxMemVirtualRangeDesc_t`.
@@ -167,12 +168,22 @@ pub unsafe extern "C-unwind" fn regions_register(domain: *mut c_void, batch: *co
         let size_bytes = range.size_bytes();
         if pool == Pool::Atb {
             thread::record_event(monotonic_ns, &Fact::AllocationWithHandle { properties, address, size_bytes, handle });
+        } else if let stream = stream_of(pool, range)
+            && stream != DEFAULT_STREAM
+        {
+            thread::record_event(monotonic_ns, &Fact::AllocationOnStream { properties, address, size_bytes, stream });
         } else {
             thread::record_event(monotonic_ns, &Fact::Allocation { properties, address, size_bytes });
         }
         block_observer::begins(&properties, address, size_bytes);
         monotonic_ns = thread::following_stamp();
     }
+}
+
+/// The stream that a block is for, as far as its pool has streams.
+#[inline(always)]
+fn stream_of(pool: Pool, range: &Range) -> u32 {
+    if pool == Pool::PytorchCaching { torch_streams::of_this_thread(range.device_id) } else { DEFAULT_STREAM }
 }
 
 /// Makes a handle and stores it where the caller of `atb` wants it.

@@ -234,7 +234,8 @@ pub fn record_event(monotonic_ns: u64, fact: &Fact<'_>) {
         lost();
         return;
     }
-    let is_allocation = matches!(fact, Fact::Allocation { .. } | Fact::AllocationWithHandle { .. });
+    let is_allocation =
+        matches!(fact, Fact::Allocation { .. } | Fact::AllocationOnStream { .. } | Fact::AllocationWithHandle { .. });
     if stacks::are_wanted(monotonic_ns, is_allocation) {
         record_event_with_stacks(monotonic_ns, is_allocation, fact);
     } else {

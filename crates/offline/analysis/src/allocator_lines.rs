@@ -25,7 +25,7 @@ pub(crate) fn stacks_of_allocations(recording: &impl FactSource) -> Vec<StackId>
     for _ in 0..RECORDS {
         let Some(record) = facts.next() else { break };
         let is_new = record.native_stack.is_some()
-            && matches!(record.fact, Fact::Allocation { .. })
+            && matches!(record.fact, Fact::Allocation { .. } | Fact::AllocationOnStream { .. })
             && seen.insert(record.native_stack);
         if is_new {
             stacks.push(record.native_stack);

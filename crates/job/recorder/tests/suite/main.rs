@@ -19,4 +19,5 @@ mod prepared_work;
 mod python_stacks;
 mod stacks;
 mod support;
+mod torch_streams;
 mod truth;
