@@ -118,6 +118,11 @@ def test_what_is_not_watched_is_said(tmp_path, program, monkeypatch):
     assert "blocks are hunted only in jobs with PyTorch" in run.stderr, run.stderr
     run = record(tmp_path / "misspelt", program, "--watch=token0/layer9/op0,token0/layer0/op1", threads=1)
     assert "operator 'token0/layer9/op0' had no output on an NPU that could be watched" in " ".join(run.stderr.split())
+    watched = record(tmp_path / "watched", program, DOCUMENTED, threads=1)
+    command = [PROGRAM, "watch-report", run.output, watched.output]
+    report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "layer0/module0/op0 output 0" in report, "the one beside the other"
+    assert "nothing was watched, although --watch asked for it:\n  operator 'token0/layer9/op0'" in report
 
 
 def test_layers_are_told_apart_at_the_peak(tmp_path, program):
