@@ -1,6 +1,7 @@
 //! The job is sacred: with the recorder it looks exactly as without, whatever it does.
 
 mod cancellation;
+mod confined;
 mod descriptors;
 mod preloads;
 mod small_stacks;
