@@ -226,6 +226,15 @@ def test_commands_and_options_exist(page):
     assert not problems
 
 
+@pytest.mark.parametrize("demo", ["demo", "demo-torch"])
+def test_commands_that_demos_show_exist(demo):
+    """The demos end with commands that their reader types next."""
+    shown = re.findall(r'^show "?(.*?)"?$', (ROOT / "scripts" / demo).read_text(), re.MULTILINE)
+    commands = [each for line in shown for each in invocations(re.sub(r"\s# .*", "", line).split(), is_output=False)]
+    assert len(commands) >= 2
+    assert [problem for words in commands for problem in problems_of(words)] == []
+
+
 def public_names():
     """What the Python package offers, read from its source: importing it would need its extension module."""
     package = ROOT / "python" / "msmemscope"

@@ -1,5 +1,6 @@
 """The Python package with the real torch_npu: nothing preloaded, preloaded, and from the command line."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from programs import IS_OLD
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
-from running import run_program
+from running import PROGRAM, run_program
 
 TRAINING = """
     import threading
@@ -321,6 +322,11 @@ def test_too_late_for_the_pool(tmp_path):
     assert run.stderr.count("torch_npu had allocated device memory before msmemscope was imported") == 1
     assert run.rows("MALLOC", "PTA") == []
     assert len(run.rows("MALLOC", "HAL")) == 1
+    for arguments in (["analyze"], ["check", "--no-leaks"], ["info"]):
+        command = [PROGRAM, *arguments, run.output]
+        later = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "PyTorch's pool was not seen: torch_npu had allocated" in " ".join(later.stdout.split()), later
+        assert later.returncode == (3 if arguments[0] == "check" else 0), later
 
 
 def test_host_tensors_without_a_device(tmp_path):

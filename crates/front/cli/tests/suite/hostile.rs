@@ -195,6 +195,22 @@ fn a_full_disk_stops_the_recording_and_not_the_job() {
     assert!(recorded.events("MALLOC").len() > 10_000);
 }
 
+/// All events are lost then, and that was said: nobody is told that there were none.
+#[test]
+fn a_disk_without_room_for_anything_is_named_once() {
+    if !is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let bench = Bench::new();
+    let _disk = SmallDisk::mount(bench.output(), "8k");
+    let output = bench.record(&[], "init device:0 loop:10 say:done exit:6");
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(6), "done\n"), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert_eq!(said.matches("No space left on device").count(), 1, "{said}");
+    assert!(said.contains("no memory events were recorded; if no message above says why"), "{said}");
+}
+
 #[test]
 fn a_directory_that_cannot_be_written_is_refused_before_the_job_starts() {
     let bench = Bench::new();
