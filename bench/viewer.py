@@ -94,6 +94,7 @@ def questions(viewer):
         yield "table of blocks", f"table/blocks?{window}&sort=bytes&descending=1"
         yield "table of events", f"table/events?{window}&offset=100"
         yield "steps", "steps?sort=growth_bytes&descending=1"
+        yield "chart of steps", "steps/bars?bars=300"
         yield "pool", f"pool?t={start}"
 
 

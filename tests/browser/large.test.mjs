@@ -187,6 +187,15 @@ describe("ten million events", { timeout: 900_000 }, () => {
     await isAt(`t=${row.end}`);
   });
 
+  test("any row of a long table is one number away", async () => {
+    await show(page, viewer.url, "view=table");
+    await page.fill(".pager input", "1234567");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => location.hash.includes("offset=1234500"));
+    await settled(page);
+    assert.ok((await figure("total")).startsWith("1,234,501–1,234,600 of "), await figure("total"));
+  });
+
   test("the server stays small", () => {
     const status = readFileSync(`/proc/${viewer.pid}/status`, "utf8");
     const mebibytes = Number(/VmHWM:\s+(\d+)/.exec(status)[1]) / 1024;

@@ -19,6 +19,7 @@ mod index;
 mod live;
 mod model;
 mod report;
+mod room;
 mod server;
 mod session;
 mod summarised;

@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 use crate::entry::{Entry, Identity, Progress, Source, identify, locked, name_and_path};
 use crate::index::Index;
 use crate::summarised::Summaries;
-use crate::{MissingText, ViewSettings, live};
+use crate::{MissingText, ViewSettings, live, room};
 
 /// Passes over recordings that run at the same time.
 const WORKERS: usize = 2;
@@ -308,6 +308,7 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
     let waits = of_traces.count() > MOST_READ_AT_ONCE;
     let with_files: FxHashSet<&Path> = files.iter().flat_map(|file| file.path.ancestors().skip(1)).collect();
     let lost = summaries.notice(|directory| with_files.contains(directory));
+    let mut trace_bytes = 0u64;
     let mut entries = Vec::new();
     let mut fingerprints: Vec<(PathBuf, Fingerprint)> = Vec::new();
     let mut not_indexed = Vec::new();
@@ -321,6 +322,7 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
         }
         // Whatever is no trace has none.
         let fingerprint = Fingerprint::of(&file).ok();
+        trace_bytes = trace_bytes.saturating_add(fingerprint.map_or(0, |fingerprint| fingerprint.file_bytes));
         let index = fingerprint.and_then(|fingerprint| Index::open(&file, &fingerprint));
         if let (Some(index), Some(fingerprint)) = (index, fingerprint) {
             let (name, path) = name_and_path(file.parent().unwrap_or(&file));
@@ -340,7 +342,7 @@ fn open(settings: &ViewSettings) -> Result<Opened, String> {
         Err(error) => return Err(error.to_string()),
     };
     let copies = ImportReport::of_copies(copies_left_out).notice();
-    let notices: Vec<String> = unused.into_iter().chain(lost).chain(copies).collect();
+    let notices: Vec<String> = unused.into_iter().chain(lost).chain(copies).chain(room::notice(trace_bytes)).collect();
     let notice = (!notices.is_empty()).then(|| notices.join(" "));
     for recording in recordings {
         let identity = identify(&recording);

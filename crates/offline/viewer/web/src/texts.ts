@@ -489,6 +489,7 @@ const TABLE = {
   table_at_least: ["at least {0}", "至少 {0}"],
   table_bytes: ["{0} in all", "共 {0}"],
   table_previous: ["Previous", "上一页"],
+  table_row: ["Row", "行号"],
   table_next: ["Next", "下一页"],
   table_csv: ["Copy as csv", "复制为 csv"],
   table_save: ["Save as csv", "保存为 csv"],

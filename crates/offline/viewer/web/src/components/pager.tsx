@@ -3,6 +3,9 @@ import { usePage } from "../page";
 import { text } from "../texts";
 import { count } from "../units";
 
+/** Of more pages than these, the one with a certain row can be asked for. */
+const FEW_PAGES = 5;
+
 export function Pager({
   total,
   rows,
@@ -31,6 +34,22 @@ export function Pager({
       <button type="button" disabled={offset + rows >= total} onClick={() => store.set({ offset: offset + pageRows })}>
         {text("table_next")}
       </button>
+      {total > pageRows * FEW_PAGES && (
+        <label class="field">
+          {text("table_row")}
+          <input
+            type="number"
+            min={1}
+            max={total}
+            value=""
+            placeholder={count(offset + 1)}
+            onChange={({ currentTarget: field }) => {
+              const row = Number(field.value);
+              if (field.value !== "" && field.validity.valid) store.set({ offset: row - 1 - ((row - 1) % pageRows) });
+            }}
+          />
+        </label>
+      )}
     </nav>
   );
 }
