@@ -393,9 +393,10 @@ const TABLE = {
   steps_col_duration: ["Duration", "时长"],
   steps_first: ["The report holds the first {0} of {1} steps.", "报告包含 {1} 个步骤中的前 {0} 个。"],
   steps_together: [
-    "{0} steps, {1} in each bar: the light part lies between the least and the most at their ends. A click lists them.",
-    "共 {0} 个步骤，每柱 {1} 个：浅色部分为各步骤结束时的最小值到最大值。单击可列出这些步骤。",
+    "{0} steps, {1} in each bar: the light part lies between the least and the most at their ends.",
+    "共 {0} 个步骤，每柱 {1} 个：浅色部分为各步骤结束时的最小值到最大值。",
   ],
+  steps_click: ["A click lists them.", "单击可列出这些步骤。"],
   steps_from_to: ["Steps {0} to {1}", "步骤 {0} 至 {1}"],
   steps_peak_in: ["{0} in step {1}", "{0}（步骤 {1}）"],
   steps_ends: ["At their ends", "结束时"],

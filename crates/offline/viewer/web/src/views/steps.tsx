@@ -69,7 +69,8 @@ export function StepsView() {
                 <p class="muted wide" data-figure="steps_chart">
                   {text("steps_chart")}
                   {chart.steps_per_bar > 1 &&
-                    ` · ${text("steps_together", count(chart.total), count(chart.steps_per_bar))}`}
+                    ` · ${text("steps_together", count(chart.total), count(chart.steps_per_bar))} ` +
+                      (answer.left_out ? "" : text("steps_click"))}
                 </p>
               </Panel>
             )}
