@@ -304,7 +304,8 @@ pub fn report_watched(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     }
     // Beside those that watched, one whose operator was misspelt must not look clean either.
     let unwatched = imported.recordings.iter().zip(&all_answers).filter(|(_, answers)| answers.watch.is_none());
-    for (watch, answers) in unwatched.filter_map(|(recording, answers)| Some((unwatched::wanted(recording)?, answers))) {
+    for (watch, answers) in unwatched.filter_map(|(recording, answers)| Some((unwatched::wanted(recording)?, answers)))
+    {
         let reason = unwatched::reason(&watch);
         let title = answers.place.title(answers.process_id);
         report.push_str(&format!("\n{title}: nothing was watched, although --watch asked for it:\n  {reason}.\n"));

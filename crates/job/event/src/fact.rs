@@ -438,6 +438,8 @@ pub enum Fact<'a> {
     KernelCaptured {
         /// Device it runs on.
         device: Device,
+        /// Kernel name.
+        name: StringId,
         /// Stream.
         stream_id: u32,
         /// Task within the stream.

@@ -284,7 +284,7 @@ fn look_at(report: &[u8; REPORT_BYTES as usize]) -> bool {
         if is_new {
             record_launch(device, stream_id, task, hash);
         } else if thread::is_in_launch() {
-            record_captured(device, stream_id, task);
+            record_captured(device, stream_id, task, hash);
         }
     }
     let bit = 1u64.checked_shl(u32::from(device)).unwrap_or(0);
@@ -310,9 +310,9 @@ fn record_launch(device: u16, stream_id: u32, task_id: u32, hash: u64) {
 
 /// Inside of its launch a kernel is reported a second time if it goes into a graph; later, when its stream is destroyed.
 #[cold]
-fn record_captured(device: u16, stream_id: u32, task_id: u32) {
-    let device = Device::from_id(i64::from(device));
-    thread::record_own_now(|| Fact::KernelCaptured { device, stream_id, task_id });
+fn record_captured(device: u16, stream_id: u32, task_id: u32, hash: u64) {
+    let (device, name) = (Device::from_id(i64::from(device)), names::of(hash));
+    thread::record_own_now(|| Fact::KernelCaptured { device, name, stream_id, task_id });
 }
 
 /// A card that nobody chose before our eyes, or in a child that goes on with what its parent chose, or whose channel

@@ -377,7 +377,7 @@ fact_table! {
     44 PlacedKernel { phase as Code, device, name, path }
     45 AllocationOnStream { properties as Properties 0, address as Address, size_bytes, stream }
     46 PreparedWork { phase as Code, address as Address }
-    47 KernelCaptured { device, stream_id, task_id }
+    47 KernelCaptured { device, name, stream_id, task_id }
 }
 
 /// Kinds of records that free a block.

@@ -170,7 +170,9 @@ impl What {
             Fact::Mark { .. } => What::Rare(RareKind::Mark),
             Fact::Loss { .. } => What::Rare(RareKind::Loss),
             Fact::CardSample { .. } => What::Rare(RareKind::CardSample),
-            Fact::Kernel { .. } | Fact::PlacedKernel { .. } | Fact::Watch { .. } => What::Passing,
+            Fact::Kernel { .. } | Fact::PlacedKernel { .. } | Fact::PreparedWork { .. } | Fact::Watch { .. } => {
+                What::Passing
+            }
             _ => return None,
         })
     }

@@ -50,6 +50,14 @@ struct Launched {
     place: u64,
 }
 
+/// A kernel of a graph.
+#[derive(Clone, Copy)]
+struct Captured {
+    kernel: Kernel,
+    /// How many launches its stream had by then.
+    place: u64,
+}
+
 /// A kernel as its launch describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
@@ -92,7 +100,7 @@ pub struct KernelTracker {
     launched: FxHashMap<Task, Launched>,
     early: FxHashMap<Task, EarlyStart>,
     /// Kernels of graphs, which start and end whenever their graph is run, without a launch.
-    captured: FxHashMap<Task, Launched>,
+    captured: FxHashMap<Task, Captured>,
     counts: FxHashMap<(Device, u32), Counts>,
     /// Whether cards number tasks for all their streams together.
     numbers_by_card: bool,
@@ -124,25 +132,22 @@ impl KernelTracker {
             return;
         }
         self.numbers_by_card = true;
-        let anew = |this: &Self, known: FxHashMap<Task, Launched>| {
-            let renamed = known.into_iter().map(|(task, launch)| {
-                (this.task(task.device, launch.kernel.stream_id, launch.kernel.task_number), launch)
-            });
-            renamed.collect()
-        };
-        let (launched, captured) = (std::mem::take(&mut self.launched), std::mem::take(&mut self.captured));
-        (self.launched, self.captured) = (anew(self, launched), anew(self, captured));
+        let anew = |task: Task, kernel: &Kernel| self.task(task.device, kernel.stream_id, kernel.task_number);
+        let launched = self.launched.iter().map(|(task, launch)| (anew(*task, &launch.kernel), *launch)).collect();
+        let captured = self.captured.iter().map(|(task, known)| (anew(*task, &known.kernel), *known)).collect();
+        (self.launched, self.captured) = (launched, captured);
     }
 
-    /// The kernel launched under this number is part of a graph.
-    pub fn captured(&mut self, device: Device, stream_id: u32, task_number: u32) {
-        let task = self.task(device, stream_id, task_number);
-        if let Some(launch) = self.launched.remove(&task) {
-            if self.captured.len() >= MOST_LAUNCHED {
-                self.captured.clear();
-            }
-            self.captured.insert(task, launch);
+    /// A kernel that was launched is part of a graph.
+    pub fn captured(&mut self, device: Device, kernel: Kernel) {
+        let task = self.task(device, kernel.stream_id, kernel.task_number);
+        // That its card starts it is not what follows its launch.
+        self.launched.remove(&task);
+        if self.captured.len() >= MOST_LAUNCHED {
+            self.captured.clear();
         }
+        let place = self.counts.entry(task.stream()).or_default().launched;
+        self.captured.insert(task, Captured { kernel, place });
     }
 
     /// The kernel of a graph that has a number, unless that has come around since.
@@ -295,9 +300,8 @@ mod tests {
     fn kernels_of_graphs_start_and_end_again_and_again() {
         let mut tracker = KernelTracker::default();
         tracker.launch(10, DEVICE, kernel(1, 3, 7));
-        tracker.captured(DEVICE, 3, 7);
+        tracker.captured(DEVICE, kernel(1, 3, 7));
         tracker.launch(11, DEVICE, kernel(2, 3, 9));
-        tracker.captured(DEVICE, 3, 8);
         for run in 0..3 {
             let name = |kernel: Option<Kernel>| kernel.map(|kernel| kernel.name.0);
             assert_eq!(name(tracker.start(20 + run, DEVICE, 3, 7, 9)), Some(1));

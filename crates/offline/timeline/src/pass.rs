@@ -252,8 +252,8 @@ impl<'s> Timeline<'s> {
         let (device, kind) = match *fact {
             Fact::Access { .. } => return self.access(time, origin, fact, sink),
             Fact::Kernel { .. } => return self.kernel(time, origin, fact, sink),
-            Fact::KernelCaptured { device, stream_id, task_id } => {
-                return self.kernels.captured(device, stream_id, task_id);
+            Fact::KernelCaptured { device, name, stream_id, task_id } => {
+                return self.kernels.captured(device, Kernel { name, stream_id, task_number: task_id });
             }
             Fact::ProcessInfo { key: ProcessInfoKey::Settings, .. } => return self.settings_changed(),
             Fact::RangeBegin { domain, device, range_id, message } => {

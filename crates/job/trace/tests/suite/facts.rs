@@ -98,10 +98,8 @@ fn any_activity_fact() -> impl Strategy<Value = Fact<'static>> {
             }
         ),
         (any_code(), any::<u64>()).prop_map(|(phase, address)| Fact::PreparedWork { phase, address }),
-        (any_device(), any::<u32>(), any::<u32>()).prop_map(|(device, stream_id, task_id)| Fact::KernelCaptured {
-            device,
-            stream_id,
-            task_id
+        (any_device(), any_string_id(), any::<u32>(), any::<u32>()).prop_map(|(device, name, stream_id, task_id)| {
+            Fact::KernelCaptured { device, name, stream_id, task_id }
         }),
         (any_code(), any_device(), any_string_id()).prop_map(|(phase, device, name)| Fact::PlacedKernel {
             phase,

@@ -8,7 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use msmemscope_event::{
-    AccessKind, BlockProperties, Device, Fact, Framework, Pool, Record, RecordingState, StackId, StringId,
+    AccessKind, BlockProperties, Device, Fact, Framework, KernelPhase, Pool, Record, RecordingState, StackId, StringId,
+    WorkPhase,
 };
 use msmemscope_trace::{Trace, copy_moment};
 
@@ -322,6 +323,36 @@ fn a_lost_free_costs_a_record() {
     }
     // The block, the one that it replaced, and the other one if it was alive at the moment.
     assert!(old <= 3, "{old} records of the past");
+}
+
+/// Work that operators prepare passes like the kernels that it launches; kernels of graphs run again at any time.
+#[test]
+fn kernels_pass_but_those_of_graphs() {
+    let mut threads = flight_recorder(Recording::new(false, RING_BYTES), RING_BYTES);
+    let mut time_ns = FIRST_NS;
+    let mut put = |fact: Fact<'_>| {
+        time_ns += INTERVAL_NS;
+        let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
+        write(&mut threads, &Record { monotonic_ns: time_ns, thread_id: 1, native_stack, python_stack, fact });
+    };
+    let (device, name, stream_id) = (Device::Npu(0), StringId(7), 3);
+    put(Fact::KernelCaptured { device, name, stream_id, task_id: 5 });
+    for task_id in 0..600_000 {
+        let address = u64::from(task_id % 100);
+        put(Fact::PreparedWork { phase: WorkPhase::Prepared, address });
+        put(Fact::PreparedWork { phase: WorkPhase::Begins, address });
+        put(Fact::Kernel { phase: KernelPhase::Launch, device, name, stream_id, task_id, detail: StringId::NONE });
+        put(Fact::PreparedWork { phase: WorkPhase::Ends, address });
+    }
+    let trace = threads.trace();
+    let since_ns = trace.completeness().complete_since_ns.expect("more than fits");
+    let (mut records, mut old) = (trace.records(), Vec::new());
+    while let Some(record) = records.next() {
+        if record.monotonic_ns < since_ns && !matches!(record.fact, Fact::Thread { .. }) {
+            old.push(format!("{:?}", record.fact));
+        }
+    }
+    assert_eq!(old, [format!("{:?}", Fact::KernelCaptured { device, name, stream_id, task_id: 5 })]);
 }
 
 /// Frees of the driver say neither device nor kind of the memory.

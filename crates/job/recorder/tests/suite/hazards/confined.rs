@@ -25,7 +25,10 @@ fn jobs_that_give_up_their_rights_go_on_and_losses_are_counted() {
         let said = lab.same_with_and_without_in(&program, &[how, empty.to_str().expect("a path")], |command| {
             command.env("LD_LIBRARY_PATH", &here);
         });
-        assert!(said.len() == 1 && said[0].contains("events are lost from here on, the job goes on"), "{how}: {said:?}");
+        assert!(
+            said.len() == 1 && said[0].contains("events are lost from here on, the job goes on"),
+            "{how}: {said:?}"
+        );
         let trace = lab.trace();
         let (recorded, missing) = (block_event_count(&trace) as u64, lost(&trace, LossReason::TraceUnavailable));
         assert!(recorded > 2000 && missing > 0, "{how}: {recorded} and {missing}");
