@@ -46,6 +46,11 @@ def follow(is_wanted: bool) -> None:
 
 def _module_called(module: Any, arguments: Any) -> None:
     """The first module called after a backward pass, or at all, begins the forward pass."""
+    forward_begins()
+
+
+def forward_begins() -> None:
+    """A module is called on this thread."""
     if not getattr(_phase, "is_forward", False) and torch.is_grad_enabled():
         _phase.is_forward = True
         _internal.autograd(phases.FORWARD)

@@ -7,6 +7,7 @@ While a program is compiled it is only looked at, hooks included: ours are nothi
 from __future__ import annotations
 
 import sys
+from types import CodeType, FrameType
 from typing import Any, Callable
 
 import torch
@@ -50,6 +51,21 @@ def error_being_handled() -> int:
     """The exception that this thread is handling, by identity; zero if it is handling none."""
     error = sys.exc_info()[1]
     return 0 if error is None else id(error)
+
+
+def is_outermost_call() -> bool:
+    """Whether the module that this thread is calling is called by no other one, nor by itself."""
+    file = torch_module.__file__
+    frame = _beyond(sys._getframe(1), lambda code: code.co_filename != file)
+    frame = _beyond(frame, lambda code: code.co_filename == file)
+    return _beyond(frame, lambda code: code.co_filename != file) is None
+
+
+def _beyond(frame: FrameType | None, is_passed: Callable[[CodeType], bool]) -> FrameType | None:
+    """The first frame further out that is not to be passed."""
+    while frame is not None and is_passed(frame.f_code):
+        frame = frame.f_back
+    return frame
 
 
 class Observation:

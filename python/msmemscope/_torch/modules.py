@@ -15,7 +15,7 @@ from .._holders.schedule import MODULE, looks
 from . import autograd, ranks
 from .harmless import harmless
 from .loops import MODULE_CALL, Numbers
-from .module_calls import Observation, error_being_handled
+from .module_calls import Observation, error_being_handled, is_outermost_call
 
 
 class _Calls(threading.local):
@@ -44,9 +44,13 @@ def follow(is_wanted: bool) -> None:
 @harmless("calls of modules")
 def _called(module: Any, arguments: Any) -> None:
     open_calls = _calls.open
-    if open_calls and open_calls[0][0] == id(module):
-        # A model does not call itself: its last call has failed before a release that says so.
+    if open_calls and open_calls[0][0] == id(module) and is_outermost_call():
+        # Its last call was left by an interrupt, or in a release that says nothing of failures either.
+        for _, name in reversed(open_calls):
+            _internal.module_call(False, name)
         open_calls.clear()
+        autograd.forward_failed()
+        autograd.forward_begins()
     if not open_calls:
         _calls.handled_before = error_being_handled()
         _internal.loop_turn(MODULE_CALL, _models.of(module))

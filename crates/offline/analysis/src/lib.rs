@@ -40,6 +40,7 @@ pub mod leaks;
 pub mod leaks_by_cause;
 pub mod live;
 pub mod marks;
+mod module_frames;
 pub mod moment;
 pub mod names;
 pub mod notes;

@@ -9,6 +9,7 @@ use msmemscope_timeline::{BlockEvent, EventKind, TimelineEvent, UnplacedLabels};
 use rustc_hash::FxHashMap;
 
 use crate::holders::Holders;
+use crate::module_frames::ModuleFrames;
 use crate::names::Names;
 use crate::operator_places::{OperatorPlaces, PlaceId};
 use crate::owners::{OwnerFollower, OwnerId};
@@ -128,6 +129,7 @@ pub struct Situation {
     prepared_work: PreparedWork,
     /// Modules being called, by thread, outermost first.
     modules: SmallMap<u32, Vec<StringId>>,
+    module_frames: ModuleFrames,
     /// The phase of training, and since when.
     phases: SmallMap<Device, Option<(AutogradPhase, u64)>>,
     /// Who called for the latest backward pass.
@@ -259,6 +261,9 @@ impl Situation {
         self.latest_ns = event.timestamp_ns;
         match &event.kind {
             EventKind::Malloc(block) => {
+                if self.module_of(event.thread_id).is_some() {
+                    self.leave_modules_without_frames(event, names);
+                }
                 let owner = self.owners.begin(event, block, names);
                 self.begin_block(event, block, owner);
                 (None, None)
@@ -363,6 +368,17 @@ impl Situation {
         } else if let Some(position) = stack.iter().rposition(|open| *open == name) {
             // What was called inside and never returned ends with it.
             stack.truncate(position);
+        }
+    }
+
+    /// Modules that a thread is calling no longer, though nobody has said so, and the forward pass they were part of.
+    #[inline]
+    fn leave_modules_without_frames(&mut self, event: &TimelineEvent, names: &dyn Names) {
+        if self.module_frames.is_outside(event.python_stack, names) {
+            self.modules.entry(event.thread_id).clear();
+            if self.phase(event.device) == Some(AutogradPhase::Forward) {
+                *self.phases.entry(event.device) = Some((AutogradPhase::Other, event.timestamp_ns));
+            }
         }
     }
 

@@ -226,6 +226,24 @@ fn a_large_line_is_taken_apart_by_operator_and_module() {
 }
 
 #[test]
+fn a_module_whose_call_is_on_no_stack_any_more_has_been_left() {
+    let module = "/venv/torch/nn/modules/module.py";
+    let mut trace = Traced::new();
+    let name = trace.string("blocks.0");
+    trace.record(Fact::Autograd { phase: AutogradPhase::Forward, device: DEVICE });
+    trace.record(Fact::ModuleBegin { name });
+    trace.record_at_line(block(0x10000), "_call_impl", module, 1790);
+    // An interrupt, of which nobody tells.
+    trace.record_at_line(block(0x20000), "main", "/me/train.py", 17);
+    trace.record(block(0x30000));
+    let report = at_peak(trace);
+    let lines = &report.pools[0].lines;
+    let of = |line: &str| lines.iter().find(|of| of.site.line.starts_with(line)).expect(line);
+    assert_eq!((&of(module).modules[..], &of(module).phases[..]), (&["blocks.0".to_owned()][..], &["forward"][..]));
+    assert_eq!((of("/me/train.py").modules.len(), &of("/me/train.py").phases[..]), (0, &["other"][..]));
+}
+
+#[test]
 fn what_autograd_allocates_belongs_to_who_called_for_the_backward_pass() {
     let mut trace = Traced::new();
     let mm = trace.string("torch._ops.aten.mm.default");
