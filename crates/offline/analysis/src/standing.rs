@@ -288,7 +288,11 @@ impl Standing {
             .iter()
             .filter_map(|(key, looks)| {
                 let used_bytes = self.devices.get(key.0).map_or(0, |state| state.used_bytes);
-                swells(looks, used_bytes).map(|looks| swelling_of(key, looks, situation, names))
+                let rising = match key.1 {
+                    Pool::PytorchWorkspace => climbs(looks, used_bytes),
+                    _ => swells(looks, used_bytes),
+                };
+                rising.map(|looks| swelling_of(key, looks, situation, names))
             })
             .collect();
         swelling.sort_by(|a, b| (b.bytes_per_step, &a.site.line).cmp(&(a.bytes_per_step, &b.site.line)));
@@ -327,6 +331,20 @@ fn swells(looks: &[Look], used_bytes: u64) -> Option<&[Look]> {
     let is_lasting = rising.len() >= FEWEST_LOOKS && rising.len() * 2 > looks.len();
     let is_much = grown >= first.bytes && grown.saturating_mul(POOL_PER_GROWTH) >= used_bytes;
     (is_lasting && is_much).then_some(rising)
+}
+
+/// The same of workspace, which is taken from the driver in pieces of 2 MiB and never given back: it climbs by stairs. That
+/// of operands of many sizes does so, too, but less and less: it must have climbed as much lately as it did at first.
+fn climbs(looks: &[Look], used_bytes: u64) -> Option<&[Look]> {
+    let (first, last) = (looks.first()?, looks.last()?);
+    let never_falls = looks.windows(2).all(|pair| pair[1].bytes >= pair[0].bytes);
+    let (_, lately) = looks.split_at(looks.len() / 2);
+    let climbs_lately = lately.windows(2).filter(|pair| pair[1].bytes > pair[0].bytes).count();
+    let grown = last.bytes.saturating_sub(first.bytes);
+    let grown_lately = last.bytes.saturating_sub(lately[0].bytes);
+    let is_lasting = looks.len() >= FEWEST_LOOKS && climbs_lately >= 2 && grown_lately.saturating_mul(3) >= grown;
+    let is_much = grown >= first.bytes && grown.saturating_mul(POOL_PER_GROWTH) >= used_bytes;
+    (never_falls && is_lasting && is_much).then_some(looks)
 }
 
 fn swelling_of(key: &PlaceKey, looks: &[Look], situation: &Situation, names: &dyn Names) -> Swelling {

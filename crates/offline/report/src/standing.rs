@@ -21,35 +21,39 @@ pub(crate) fn causes(answers: &Answers) -> Vec<Cause> {
     let decisive = answers.out_of_memory.as_ref().and_then(OutOfMemoryReport::decisive);
     let ran_out = decisive.is_some_and(|failure| !failure.recovered);
     let is_leak_of_states = answers.leaks.as_ref().and_then(cause) == Some(LeakCause::OptimizerStates);
-    let swelling = report.swelling.first().map(|first| swelling(first, report.swelling.len() - 1));
+    let swelling = report.swelling.split_first().map(|(first, others)| swelling(first, others));
     let states = report.doubled_states.as_ref().filter(|_| !is_leak_of_states).map(states);
     let gradients = report.kept_gradients.as_ref().map(gradients);
     let pieces = report.pieces.as_ref().filter(|_| !ran_out).map(pieces);
     [swelling, states, gradients, pieces].into_iter().flatten().collect()
 }
 
-fn swelling(found: &Swelling, others: usize) -> Cause {
+fn swelling(found: &Swelling, others: &[Swelling]) -> Cause {
     let ((first_step, first_bytes), (last_step, last_bytes)) = (found.first, found.last);
     let what = match found.pool {
-        Pool::PytorchWorkspace => "the workspace of operators becomes larger with every step".to_owned(),
-        _ => "a tensor becomes larger with every step".to_owned(),
+        Pool::PytorchWorkspace => "the workspace of operators (scratch memory) becomes larger and larger",
+        _ => "a tensor becomes larger with every step",
     };
+    let each = if found.pool == Pool::PytorchWorkspace { "per step" } else { "each time" };
     let more = match others {
-        0 => String::new(),
-        1 => " So does another one.".to_owned(),
-        others => format!(" So do {others} others."),
+        [] => String::new(),
+        [other] => format!(" So does what is {}.", made(other)),
+        [first, rest @ ..] => format!(" So do {} others, first of all what is {}.", rest.len() + 1, made(first)),
     };
     let sentence = format!(
-        "Growth: {what}, {} each time, from {} in step {first_step} to {} in step {last_step}, allocated at {}.{}{more}",
+        "Growth: {what}, {} {each}, from {} in step {first_step} to {} in step {last_step}, {}.{}{more}",
         bytes(found.bytes_per_step),
         bytes(first_bytes),
         bytes(last_bytes),
-        near(&found.site.line),
+        made(found),
         holders::sentence(&found.held_by)
     );
     let advice = match found.pool {
         Pool::PytorchWorkspace => {
             "Operators ask for more workspace with every step: look for shapes that grow, and bring them to fixed sizes."
+        }
+        _ if !is_joining(&found.site.operator) => {
+            "Shapes grow with every step: bring them to fixed sizes (padding), or limit what they are made from."
         }
         _ => {
             "Something is joined with its earlier self (torch.cat) with every step. Limit its length (a sliding window, a \
@@ -62,6 +66,20 @@ fn swelling(found: &Swelling, others: usize) -> Cause {
         advice: vec![advice.to_owned()],
         ..Cause::new(CauseKind::Growth, sentence, last_bytes).at(&found.site).held_by(&found.held_by)
     }
+}
+
+/// The line that has made something. Workspace is asked for on a thread of PyTorch's own, on which no line runs.
+fn made(found: &Swelling) -> String {
+    match found.site.is_known() {
+        true => format!("allocated at {}", near(&found.site.line)),
+        false => "allocated by lines that were not recorded".to_owned(),
+    }
+}
+
+/// Whether an operator joins tensors; one that is not known may.
+fn is_joining(operator: &str) -> bool {
+    const WORDS: [&str; 4] = ["cat", "stack", "append", "pad"];
+    operator.is_empty() || operator.split(['.', ':', '_']).any(|word| WORDS.contains(&word) || word.ends_with("stack"))
 }
 
 fn states(found: &DoubledStates) -> Cause {

@@ -92,6 +92,20 @@ fn a_tensor_that_is_joined_with_its_earlier_self_swells() {
 }
 
 #[test]
+fn a_tensor_that_becomes_larger_need_not_be_joined_with_anything() {
+    let text = said(&steps(|dump, step| {
+        dump.begin("torch._ops.aten._to_copy.default");
+        dump.malloc_at(0x1000 * step, step * 4096, "/me/train.py(7): main\n");
+        dump.end("torch._ops.aten._to_copy.default");
+        if step > 1 {
+            dump.free("PTA", 0x1000 * (step - 1));
+        }
+    }));
+    assert!(text.starts_with("Growth: a tensor becomes larger with every step, 4.0 KiB each time"), "{text}");
+    assert!(text.contains("bring them to fixed sizes (padding)") && !text.contains("joined"), "{text}");
+}
+
+#[test]
 fn what_shrinks_again_does_not_swell() {
     let text = said(&steps(|dump, step| {
         dump.malloc_at(0x1000 * step, (step % 4 + 1) * 4096, "/me/generate.py(7): attend\n");
@@ -114,10 +128,17 @@ fn a_workspace_swells_whoever_asks_for_it() {
         }))
     };
     let text = workspace(|step| 8192 * step);
-    assert!(text.starts_with("Growth: the workspace of operators becomes larger with every step, 8.0 KiB"), "{text}");
+    assert!(
+        text.starts_with("Growth: the workspace of operators (scratch memory) becomes larger and larger, 8.0 KiB"),
+        "{text}"
+    );
     assert!(text.contains("/me/train.py:8 step") && text.contains("shapes that grow"), "{text}");
     let (fixed, grown_once) = (workspace(|_| 8192), workspace(|step| if step < 4 { 8192 } else { 32_768 }));
     assert!(fixed.starts_with("No leaks found") && grown_once.starts_with("No leaks found"), "{fixed}\n{grown_once}");
+    let by_stairs = workspace(|step| 8192 * (step * 3 / 4 + 1));
+    assert!(by_stairs.starts_with("Growth: the workspace of operators"), "{by_stairs}");
+    let up_to_the_largest = workspace(|step| 8192 * step.min(5));
+    assert!(up_to_the_largest.starts_with("No leaks found"), "operands of many sizes: {up_to_the_largest}");
 }
 
 #[test]
@@ -132,7 +153,10 @@ fn a_workspace_swells_though_it_is_in_use_for_a_moment_only() {
         }))
     };
     let text = workspace(|step| 8192 * step);
-    assert!(text.starts_with("Growth: the workspace of operators becomes larger with every step, 8.0 KiB"), "{text}");
+    assert!(
+        text.starts_with("Growth: the workspace of operators (scratch memory) becomes larger and larger, 8.0 KiB"),
+        "{text}"
+    );
     assert!(workspace(|_| 8192).starts_with("No leaks found"));
 }
 
