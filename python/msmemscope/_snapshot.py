@@ -277,11 +277,23 @@ def _out_of_memory(device: int, requested: int = 0, total: int = 0, free: int = 
         return
     try:
         _messages.finding(_failure(device, requested, total, free))
+        _tell_of_pool(device, requested, total, free)
         take_snapshot(device, OOM_NAME)
         looks.failed()
         _internal.call_soon(lambda: take_snapshot(device, f"{OOM_NAME} After"))
     except Exception as error:  # noqa: BLE001 - the job has trouble enough
         _messages.warn_once(f"no snapshot of the out of memory: {error}")
+
+
+def _tell_of_pool(device: int, requested: int, total: int, free: int) -> None:
+    """Where PyTorch has unused memory, which it could not give. Releases differ in what they tell."""
+    try:
+        from ._torch.refusal import refusals
+
+        _recorder.settle()
+        refusals.tell(sys.modules["torch_npu"].npu, device, requested, total, free)
+    except Exception as error:  # noqa: BLE001 - the report does without
+        _messages.warn_once(f"the pool that ran out of memory was not looked at: {error}")
 
 
 def _failure(device: int, requested: int, total: int, free: int) -> str:

@@ -114,6 +114,22 @@ def test_what_stands_and_should_not_is_named_with_its_line(tmp_path, mode):
     assert "What to do:" in screen and "Leak" not in screen and "No leaks" not in screen, screen
 
 
+def test_workspace_that_grows_is_told_with_its_steps(tmp_path):
+    settings = {"TASK_QUEUE_ENABLE": "2", "STANDIN_WORKSPACE_BYTES": "x2"}
+    screen = first_screen(run(tmp_path, JOBS, "growing-shapes", **settings).report)
+    growth = r"Growth: the workspace of operators \(scratch memory\) becomes larger and larger, [\d.]+ KiB per step, "
+    assert re.match(growth + r"from [\d.]+ [KM]iB in step \d to [\d.]+ MiB in step 1[12]", screen), screen
+    # A thread of PyTorch's own asks for it, on which no line of the program runs; what it is needed for is named.
+    assert "no call stack" not in screen and culprit("growing-shapes") in screen, screen
+    assert "bring them to fixed sizes" in screen and "Leak" not in screen and "No leaks" not in screen, screen
+
+
+def test_workspace_that_stays_as_large_as_it_is_is_no_growth(tmp_path):
+    settings = {"TASK_QUEUE_ENABLE": "2", "STANDIN_WORKSPACE_BYTES": "x2"}
+    screen = first_screen(run(tmp_path, JOBS, "growing-shapes-clean", **settings).report)
+    assert screen.startswith("No leaks found in ") and "Growth" not in screen, screen
+
+
 def test_the_clean_twin_of_every_job_has_no_leaks(tmp_path):
     found = run(tmp_path, JOBS, "sound")
     twins = dict(text.split() for text in found.output.splitlines() if re.fullmatch(r"\d+ \w+", text))
@@ -182,7 +198,11 @@ def test_a_request_that_can_never_fit_is_named(tmp_path):
 def test_a_limit_of_the_job_is_named(tmp_path):
     found = run(tmp_path, JOBS, "own-limit", succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
     screen = first_screen(found.report)
-    assert "a limit that the job has set itself" in screen and culprit("own-limit") in screen, screen
+    asked = rf"Out of memory on device 0: \S*{culprit('own-limit')}own_limit asked for 3\d\.\d MiB\. "
+    assert re.match(asked + "Reason: a limit that the job has set itself, 256 MiB; most, ", screen), screen
+    numbers = r"PyTorch was asked for (3\d\.\d) MiB on device 0, and holds (\d+) MiB there\. The job lets it have 256"
+    requested, held = map(float, re.search(numbers, screen).groups())
+    assert requested + held > 256 > held and "Asked for at, innermost first: " in screen, screen
     assert re.search(
         r"asked for 3\d\.\d MiB at \S+ own_limit, which is more than the job's own limit of 256 MiB allows",
         found.report,
@@ -215,6 +235,61 @@ def test_a_gap_of_another_stream_is_told_as_such(tmp_path):
     assert culprit("other-stream") in screen and "gaps were together" not in screen, screen
 
 
+HELD = r"\(held by blocks allocated at \S*first_screen\.py:\d+ \S+\)"
+#: What is unused and where, if segments are of several classes: whether segments grow, and what is said.
+CLASSES = {
+    "other-stream-in-pieces": (
+        False,
+        r"Reason: the memory that is unused belongs to another stream; .* The framework holds 204 MiB that no tensor "
+        rf"uses\. 204 MiB belong to another stream {HELD}, the largest gap has 8\.0 MiB: PyTorch gives memory only to "
+        r"the stream for which it was allocated\.",
+    ),
+    "pages-that-stay": (
+        True,
+        r"asked for 122 MiB\. Reason: fragmentation; .* The framework holds 200 MiB that no tensor uses\. 200 MiB of "
+        r"it lie in segments for larger blocks of the stream that asked; the largest gap has \d+\.\d MiB\. Segments "
+        r"can grow here \(expandable_segments\): only pages on which no block lies are given back\. So it is",
+    ),
+    "pages-of-another-stream": (
+        True,
+        r"asked for 122 MiB\. Reason: the memory that is unused belongs to another stream; .* holds 200 MiB that no "
+        rf"tensor uses\. 200 MiB belong to another stream {HELD}",
+    ),
+    "pages-of-small-blocks": (
+        True,
+        r"asked for 152 MiB\. Reason: fragmentation: only small blocks find room; .* holds 225 MiB that no tensor "
+        rf"uses\. 225 MiB lie in gaps of segments for small blocks {HELD}, where a larger one cannot go\.",
+    ),
+    "pages-in-use": (True, r"asked for 182 MiB\. Reason: (?!fragmentation)"),
+}
+
+
+@pytest.mark.parametrize("mode", CLASSES)
+def test_what_is_unused_is_told_by_who_may_use_it(tmp_path, mode):
+    is_expandable, said = CLASSES[mode]
+    settings = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"} if is_expandable else {}
+    found = run(tmp_path, JOBS, mode, succeeds=False, STANDIN_MEMORY_BYTES=str(400 * MEBIBYTE), **settings)
+    report = " ".join(found.report[found.report.index("\nOut of memory") :].split())
+    assert culprit(mode) in report and re.search(said, report), found.report
+    together = "would have fitted if the gaps were together" in report
+    assert together == ("Reason: fragmentation;" in report), report
+    failure = found.analyze("--analysis=oom")["out_of_memory"]["details"][-1]
+    (pool,) = [pool for pool in failure["pools"] if pool["pool"] == "PTA"]
+    used, total = failure["card"]
+    assert used + failure["free_bytes"] == total and failure["process_bytes"] + failure["others_bytes"] == used, failure
+    assert sum(kind["gap_bytes"] for kind in pool["classes"]) == pool["reserved_bytes"] - pool["used_bytes"], pool
+    assert failure["requested_bytes"] > failure["free_bytes"], "what the pool was asked for, not a page of it"
+    assert not is_expandable or all(kind["is_expandable"] for kind in pool["classes"]), pool
+
+
+@pytest.mark.parametrize("mode", CLASSES)
+def test_the_same_job_without_what_stays_has_room(tmp_path, mode):
+    is_expandable, _ = CLASSES[mode]
+    settings = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"} if is_expandable else {}
+    found = run(tmp_path, JOBS, f"{mode}-clean", STANDIN_MEMORY_BYTES=str(400 * MEBIBYTE), **settings)
+    assert "Out of memory" not in found.report and "Reason" not in found.report, found.report
+
+
 def test_advice_follows_what_was_computed(tmp_path):
     found = run(tmp_path, JOBS, "no-setting-helps", succeeds=False, STANDIN_MEMORY_BYTES=str(600 * MEBIBYTE))
     screen = first_screen(found.report)
@@ -234,6 +309,23 @@ def test_a_forward_pass_that_has_failed_is_over(tmp_path):
     (peak,) = [pool for pool in found.analyze("--peak")["moments"]["pools"] if pool["pool"] == "PTA"]
     (line,) = [line for line in peak["lines"] if line["bytes"] >= 20 * MEBIBYTE]
     assert culprit("failed-forward").strip() in line["site"]["line"] and line["phases"] == ["other"], line
+
+
+def test_a_forward_pass_that_was_interrupted_is_over(tmp_path):
+    found = run(tmp_path, JOBS, "interrupted-forward")
+    (peak,) = [pool for pool in found.analyze("--peak")["moments"]["pools"] if pool["pool"] == "PTA"]
+    (table,) = [line for line in peak["lines"] if culprit("interrupted-forward").strip() in line["site"]["line"]]
+    assert table["phases"] == ["other"] and not table["modules"], table
+    (next_one,) = [line for line in peak["lines"] if f":{marked_line('# AFTERWARDS')} " in line["site"]["line"]]
+    assert next_one["phases"] == ["forward"] and next_one["modules"] == ["1"], next_one
+
+
+def test_a_module_that_calls_itself_is_called_all_along(tmp_path):
+    found = run(tmp_path, JOBS, "module-that-calls-itself")
+    (peak,) = [pool for pool in found.analyze("--peak")["moments"]["pools"] if pool["pool"] == "PTA"]
+    lines = [line for line in peak["lines"] if f":{marked_line('# ACTIVATION')} " in line["site"]["line"]]
+    assert {(*line["phases"],) for line in lines} == {("forward",)}, lines
+    assert {name for line in lines for name in line["modules"]} <= {"leaf", "leaf.up", "leaf.down"}, lines
 
 
 def test_a_failure_that_was_recovered_from_is_a_note(tmp_path):

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import subprocess
+from pathlib import Path
 
 import torch
 from programs import run_code
@@ -186,3 +187,17 @@ def test_the_python_module_for_marks():
         ("domain_create", "mine"),
         ("domain_mark", "inside"),
     ]
+
+
+def test_of_many_segments_some_are_told_and_the_others_added_up(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "python")
+    from msmemscope._torch.refusal import bounded
+
+    streams, kinds = (7, 8), (0, 1)
+    segments = [[64 * n, 20, n, n // 2, streams[n % 2], kinds[n % 2]] for n in range(100)]
+    told = bounded([*segments], most=10)
+    assert [segment[0] for segment in told[:10]] == [64 * n for n in range(99, 89, -1)] and len(told) == 12
+    assert {(address, *rest) for address, _, _, _, *rest in told[10:]} == {(0, 7, 0), (0, 8, 1)}
+    for column in (1, 2):
+        assert sum(segment[column] for segment in told) == sum(segment[column] for segment in segments)
+    assert max(segment[3] for segment in told[10:]) == 89 // 2

@@ -43,7 +43,7 @@ class Trainer:
         self.optimizer.zero_grad()
         logits = self.model(batch)
         loss = logits.square().mean()  # LOSS
-        loss.backward()
+        loss.backward()  # BACKWARD
         self.optimizer.step()
         return logits, loss
 
@@ -193,6 +193,14 @@ def joined_cache(clean):
                 cache = cache[-len(batch) :].clone()
 
 
+def growing_shapes(clean):
+    """Batches become longer with every step, and operators ask for scratch memory accordingly."""
+    trainer = Trainer()
+    for number in range(12):
+        length = 256 if clean else 256 * (number + 1)
+        trainer.train(torch.randn(length, WIDTH).npu())  # CULPRIT growing-shapes
+
+
 def doubled_states(clean):
     """Two optimizers have the same parameters."""
     model = make_model()
@@ -292,6 +300,49 @@ def other_stream(_clean):
     print(len(kept))
 
 
+def other_stream_in_pieces(clean):
+    """What is unused lies in pieces between the blocks of another stream."""
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        pages = [torch.empty(8 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(34)]  # PAGES
+        torch.npu.synchronize()
+        del pages[:: 1 if clean else 2]
+    torch.empty(200 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT other-stream-in-pieces
+
+
+def pages_that_stay(clean):
+    """Segments grow by pages, and on each page something stays."""
+    blocks = [torch.empty(12 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(30)]
+    del blocks[:: 1 if clean else 2]
+    torch.empty(120 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT pages-that-stay
+
+
+def pages_of_another_stream(clean):
+    """The same on another stream."""
+    stream = torch.npu.Stream()
+    with torch.npu.stream(stream):
+        blocks = [torch.empty(12 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(30)]
+        torch.npu.synchronize()
+        del blocks[:: 1 if clean else 2]
+    torch.empty(120 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT pages-of-another-stream
+
+
+def pages_of_small_blocks(clean):
+    """The same, with blocks that are too small to make room for a large one."""
+    blocks = [torch.empty(MEBIBYTE // 2 - 512, device="npu", dtype=torch.uint8) for _ in range(600)]  # SMALL PAGES
+    kept = [] if clean else blocks[::4]
+    del blocks
+    torch.empty(150 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT pages-of-small-blocks
+    print(len(kept))
+
+
+def pages_in_use(clean):
+    """Segments grow by pages, and tensors use nearly all of them."""
+    blocks = [torch.empty(9 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(4 if clean else 34)]
+    del blocks[::12]
+    torch.empty(180 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT pages-in-use
+
+
 def no_setting_helps(_clean):
     """Each third block stays, and no page of the card is without one."""
     blocks = [torch.empty(6 * MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(84)]
@@ -318,6 +369,51 @@ def failed_forward(_clean):
         print(str(error))
     table = torch.zeros(20 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT failed-forward
     print(len(table))
+
+
+class Interrupted(nn.Module):
+    """A layer in which somebody presses Ctrl-C, once."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_pressed = True
+
+    def forward(self, x):
+        if self.is_pressed:
+            self.is_pressed = False
+            raise KeyboardInterrupt
+        return torch.tanh(x.repeat(400, 1))  # AFTERWARDS
+
+
+def interrupted_forward(_clean):
+    """A forward pass is interrupted, and the job goes on: first without its model, then with it."""
+    model = nn.Sequential(Layer(), Interrupted()).npu()
+    (batch,) = batches(1)
+    try:
+        model(batch)
+    except KeyboardInterrupt:
+        print("interrupted")
+    table = torch.zeros(12 * MEBIBYTE, device="npu", dtype=torch.uint8)  # CULPRIT interrupted-forward
+    model(batch).sum().backward()
+    print(len(table))
+
+
+class Tree(nn.Module):
+    """A module that calls itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.leaf = Layer()
+
+    def forward(self, x, depth=3):
+        return self.leaf(x) + self(x, depth - 1) if depth else x.repeat(1, 1)
+
+
+def module_that_calls_itself(_clean):
+    """Nothing is wrong, and all of it is one forward pass."""
+    model = Tree().npu()
+    for batch in batches(4, 8192):
+        model(batch).sum().backward()
 
 
 def split_pool(clean):

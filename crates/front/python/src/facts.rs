@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use msmemscope_control::{Recorder, SnapshotFact};
+use msmemscope_control::{PoolRefusalFact, PoolSegmentFact, Recorder, SnapshotFact};
 use msmemscope_event::{AutogradPhase, Device, LoopKind, Pool, PythonCallPhase, Severity};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
@@ -155,6 +155,36 @@ fn mindspore_refused(device_id: i64, size_bytes: u64, is_limited: bool) {
     }
 }
 
+/// PyTorch's pool has given up: on which device; bytes asked for, allowed by the job (zero: no limit), held, free and of
+/// the device; the stream; and of every segment address, size, unused bytes, largest gap, stream and traits.
+#[pyfunction]
+fn pool_gave_up(device_id: i64, numbers: [u64; 5], stream: u64, segments: Vec<[u64; 6]>) {
+    let Some(recorder) = recorder() else { return };
+    let segments: Vec<PoolSegmentFact> = segments
+        .into_iter()
+        .map(|[address, size_bytes, unused_bytes, largest_gap_bytes, stream, traits]| PoolSegmentFact {
+            address,
+            size_bytes,
+            unused_bytes,
+            largest_gap_bytes,
+            stream,
+            traits,
+        })
+        .collect();
+    let [requested_bytes, limit_bytes, reserved_bytes, free_bytes, total_bytes] = numbers;
+    recorder.pool_gave_up(&PoolRefusalFact {
+        device: Device::from_id(device_id).code(),
+        requested_bytes,
+        limit_bytes,
+        reserved_bytes,
+        free_bytes,
+        total_bytes,
+        stream,
+        segments: segments.as_ptr(),
+        segment_count: segments.len(),
+    });
+}
+
 /// A region named by the user begins.
 #[pyfunction]
 fn region_begin(name: u32) {
@@ -217,6 +247,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(holder, module)?)?;
     module.add_function(wrap_pyfunction!(snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(mindspore_refused, module)?)?;
+    module.add_function(wrap_pyfunction!(pool_gave_up, module)?)?;
     module.add_function(wrap_pyfunction!(region_begin, module)?)?;
     module.add_function(wrap_pyfunction!(region_end, module)?)?;
     module.add_function(wrap_pyfunction!(call_soon, module)?)

@@ -16,6 +16,6 @@ mod table;
 pub use recorder::{ConnectError, Recorder};
 pub use table::{
     AccessFact, AllocationFact, BlockObserver, CollectionPlan, ControlTable, ENTRY_SYMBOL, EntryFunction,
-    LaunchObserver, OperatorFact, OperatorObserver, Region, SOURCE_DRIVER, SOURCE_MSTX, SOURCE_POOL, SOURCE_RUNTIME,
-    SnapshotFact, TABLE_VERSION, TensorFact, WatchFact,
+    LaunchObserver, OperatorFact, OperatorObserver, PoolRefusalFact, PoolSegmentFact, Region, SOURCE_DRIVER,
+    SOURCE_MSTX, SOURCE_POOL, SOURCE_RUNTIME, SnapshotFact, TABLE_VERSION, TensorFact, WatchFact,
 };

@@ -10,7 +10,7 @@ use msmemscope_event::{
 
 use crate::table::{
     AccessFact, AllocationFact, BlockObserver, CollectionPlan, ControlTable, ENTRY_SYMBOL, EntryFunction,
-    LaunchObserver, OperatorObserver, Region, SnapshotFact, TABLE_VERSION, WatchFact,
+    LaunchObserver, OperatorObserver, PoolRefusalFact, Region, SnapshotFact, TABLE_VERSION, WatchFact,
 };
 
 /// Why a recorder that is there cannot be used.
@@ -184,6 +184,8 @@ methods! {
     /// The pool of a framework has refused memory without asking the driver; zero bytes if nobody says how many.
     fn pool_refused(pool: Pool, device: Device, size_bytes: u64, is_limited: bool)
         = pool_refused(pool as u32, device.code(), size_bytes, u32::from(is_limited));
+    /// The pool of a framework has given up.
+    fn pool_gave_up(fact: &PoolRefusalFact) = pool_gave_up(fact);
 }
 
 impl Recorder {

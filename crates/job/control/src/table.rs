@@ -106,6 +106,48 @@ pub struct SnapshotFact {
     pub numbers: [u64; 6],
 }
 
+/// A segment of a framework's pool; see [`msmemscope_event::PoolSegment`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PoolSegmentFact {
+    /// First byte; zero for several together.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Bytes that no block uses.
+    pub unused_bytes: u64,
+    /// The largest piece of these.
+    pub largest_gap_bytes: u64,
+    /// The stream whose blocks lie in it.
+    pub stream: u64,
+    /// Sum of the constants of [`msmemscope_event::PoolSegment`].
+    pub traits: u64,
+}
+
+/// The pool of a framework has given up; see [`msmemscope_event::PoolRefusal`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct PoolRefusalFact {
+    /// Code of the device.
+    pub device: u32,
+    /// Bytes asked for.
+    pub requested_bytes: u64,
+    /// What the job lets the pool have, or zero.
+    pub limit_bytes: u64,
+    /// What the pool holds.
+    pub reserved_bytes: u64,
+    /// Free memory of the device.
+    pub free_bytes: u64,
+    /// Memory of the device.
+    pub total_bytes: u64,
+    /// The stream for which it was asked.
+    pub stream: u64,
+    /// Its segments.
+    pub segments: *const PoolSegmentFact,
+    /// How many these are.
+    pub segment_count: usize,
+}
+
 /// A watched block was looked at.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -293,6 +335,9 @@ pub struct ControlTable {
     /// The pool of a framework has refused memory without asking the driver: its code, that of the device, the bytes
     /// that were asked for, zero if nobody says, and non-zero if the job has set a limit to the pool.
     pub pool_refused: unsafe extern "C" fn(pool: u32, device: u32, size_bytes: u64, is_limited: u32),
+
+    /// The pool of a framework has given up, and says what it was asked for and how its segments look.
+    pub pool_gave_up: unsafe extern "C" fn(fact: *const PoolRefusalFact),
 }
 
 /// The runtime was initialised or a device was chosen.

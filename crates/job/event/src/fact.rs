@@ -274,6 +274,56 @@ pub struct SnapshotNumbers {
     pub free_bytes: u64,
 }
 
+/// How a framework's pool was asked for memory that it did not get, as the pool says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolRefusal {
+    /// Bytes asked for, as the pool rounds them up.
+    pub requested_bytes: u64,
+    /// What the job lets the pool have at most; zero if it has set no limit.
+    pub limit_bytes: u64,
+    /// What the pool holds from the driver.
+    pub reserved_bytes: u64,
+    /// Free memory of the device.
+    pub free_bytes: u64,
+    /// Memory of the device.
+    pub total_bytes: u64,
+    /// The stream for which it was asked.
+    pub stream: u64,
+    /// How many [`PoolSegment`]s the same thread has told before.
+    pub segments: u64,
+}
+
+/// A segment of a framework's pool, or several of one kind together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSegment {
+    /// First byte; zero for several together.
+    pub address: u64,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// Bytes of it that no block uses.
+    pub unused_bytes: u64,
+    /// The largest piece of these.
+    pub largest_gap_bytes: u64,
+    /// The stream whose blocks lie in it.
+    pub stream: u64,
+    /// Sum of the constants below.
+    pub traits: u32,
+}
+
+impl PoolSegment {
+    /// Only small blocks lie in it.
+    pub const SMALL_BLOCKS: u32 = 1;
+    /// It grows and shrinks by pages.
+    pub const EXPANDABLE: u32 = 2;
+    /// It is kept for a graph or another part of the job that has a pool of its own.
+    pub const PRIVATE: u32 = 4;
+
+    /// Whether it has a trait.
+    pub fn is(&self, property: u32) -> bool {
+        self.traits & property != 0
+    }
+}
+
 /// One fact. Byte slices point into the trace; they are UTF-8 by convention, not by promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fact<'a> {
@@ -543,6 +593,20 @@ pub enum Fact<'a> {
         /// The counters.
         numbers: SnapshotNumbers,
     },
+    /// The pool of a framework has given up: it has told its segments before, and the job gets an exception.
+    PoolRefusal {
+        /// Device.
+        device: Device,
+        /// What it was asked for, and what there was.
+        refusal: PoolRefusal,
+    },
+    /// A segment of a pool that is about to give up.
+    PoolSegment {
+        /// Device.
+        device: Device,
+        /// The segment.
+        segment: PoolSegment,
+    },
     /// Memory of the whole card, sampled.
     CardSample {
         /// Device.
@@ -763,6 +827,8 @@ impl Fact<'_> {
             | Fact::Autograd { device, .. }
             | Fact::LoopTurn { device, .. }
             | Fact::Snapshot { device, .. }
+            | Fact::PoolRefusal { device, .. }
+            | Fact::PoolSegment { device, .. }
             | Fact::CardSample { device, .. } => Some(*device),
             _ => None,
         }

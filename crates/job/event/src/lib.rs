@@ -19,8 +19,8 @@ pub use device::Device;
 pub use device_map::DeviceMap;
 pub use fact::STEP_RANGE_MESSAGE;
 pub use fact::{
-    AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LoopKind, LossReason, ProcessInfoKey, PythonCallPhase,
-    PythonFrame, RecordingState, Severity, SnapshotNumbers, SystemEvent, WorkPhase,
+    AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LoopKind, LossReason, PoolRefusal, PoolSegment,
+    ProcessInfoKey, PythonCallPhase, PythonFrame, RecordingState, Severity, SnapshotNumbers, SystemEvent, WorkPhase,
 };
 pub use module_names::driver_module_name;
 pub use place::Place;

@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use msmemscope_control::{
-    AccessFact, AllocationFact, BlockObserver, CollectionPlan, ControlTable, LaunchObserver, OperatorObserver, Region,
-    SnapshotFact, TABLE_VERSION, WatchFact,
+    AccessFact, AllocationFact, BlockObserver, CollectionPlan, ControlTable, LaunchObserver, OperatorObserver,
+    PoolRefusalFact, Region, SnapshotFact, TABLE_VERSION, WatchFact,
 };
 use msmemscope_event::{
     AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, DeviceMap, Fact, Framework,
-    LoopKind, LossReason, MemoryType, PageType, Pool, PythonCallPhase, RecordingState, Severity, SnapshotNumbers,
-    StringId,
+    LoopKind, LossReason, MemoryType, PageType, Pool, PoolRefusal, PoolSegment, PythonCallPhase, RecordingState,
+    Severity, SnapshotNumbers, StringId,
 };
 use msmemscope_settings::{EventSet, LevelSet, Recording};
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
@@ -73,6 +73,7 @@ static TABLE: ControlTable = ControlTable {
     settings_text,
     answer_request,
     pool_refused,
+    pool_gave_up,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -345,6 +346,42 @@ unsafe extern "C" fn pool_refused(pool: u32, device: u32, size_bytes: u64, is_li
     card::sample(DeviceMap::parse(visible.as_bytes()).physical(properties.device));
     let (flag, error) = (u64::from(is_limited), OUT_OF_MEMORY);
     thread::record_rare_now(&Fact::AllocationFailed { properties, size_bytes, flag, error });
+}
+
+/// Segments come before the refusal that they belong to.
+unsafe extern "C" fn pool_gave_up(fact: *const PoolRefusalFact) {
+    // SAFETY: null or lent for this call.
+    let Some(fact) = (unsafe { fact.as_ref() }) else { return };
+    if !state::records_everything() {
+        return;
+    }
+    let device = Device::from_code(fact.device);
+    let segments = match fact.segments.is_null() {
+        true => &[],
+        // SAFETY: lent for this call, that many of them.
+        false => unsafe { std::slice::from_raw_parts(fact.segments, fact.segment_count) },
+    };
+    for segment in segments {
+        let segment = PoolSegment {
+            address: segment.address,
+            size_bytes: segment.size_bytes,
+            unused_bytes: segment.unused_bytes,
+            largest_gap_bytes: segment.largest_gap_bytes,
+            stream: segment.stream,
+            traits: segment.traits as u32,
+        };
+        thread::record_now(&Fact::PoolSegment { device, segment });
+    }
+    let refusal = PoolRefusal {
+        requested_bytes: fact.requested_bytes,
+        limit_bytes: fact.limit_bytes,
+        reserved_bytes: fact.reserved_bytes,
+        free_bytes: fact.free_bytes,
+        total_bytes: fact.total_bytes,
+        stream: fact.stream,
+        segments: segments.len() as u64,
+    };
+    thread::record_rare_now(&Fact::PoolRefusal { device, refusal });
 }
 
 unsafe extern "C" fn label_push(level: u32, label: u32) {

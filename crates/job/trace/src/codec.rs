@@ -6,7 +6,8 @@
 //! LEB128; addresses and times are differences, so that a typical event takes 10 to 14 bytes.
 
 use msmemscope_event::{
-    BlockProperties, CodeId, Coded, Device, Fact, ModuleId, Record, SnapshotNumbers, StackId, StringId,
+    BlockProperties, CodeId, Coded, Device, Fact, ModuleId, PoolRefusal, PoolSegment, Record, SnapshotNumbers, StackId,
+    StringId,
 };
 
 /// Room that every record may need besides its text.
@@ -187,32 +188,30 @@ number_fields! {
     Device: |value| u64::from(value.code()), |number| Some(Device::from_code(u32::try_from(number).unwrap_or(u32::MAX)));
 }
 
-impl<'a> Field<'a> for SnapshotNumbers {
-    // Inlined like all others: if the place of the next byte were lent to a function, every record would keep it in memory.
-    #[inline(always)]
-    fn put(self, state: &mut CodecState, output: &mut Output) {
-        for number in [
-            self.reserved_bytes,
-            self.maximum_reserved_bytes,
-            self.allocated_bytes,
-            self.maximum_allocated_bytes,
-            self.total_bytes,
-            self.free_bytes,
-        ] {
-            number.put(state, output);
-        }
-    }
+/// Declares how structs of numbers are stored: one field after the other.
+macro_rules! struct_fields {
+    ($($type:ident { $($name:ident),+ })+) => {
+        $(impl<'a> Field<'a> for $type {
+            // Inlined like all others: if the place of the next byte were lent to a function, every record would keep it
+            // in memory.
+            #[inline(always)]
+            fn put(self, state: &mut CodecState, output: &mut Output) {
+                $(self.$name.put(state, output);)+
+            }
 
-    fn take(_: &mut CodecState, input: &mut Input<'a>) -> Option<Self> {
-        Some(Self {
-            reserved_bytes: input.number()?,
-            maximum_reserved_bytes: input.number()?,
-            allocated_bytes: input.number()?,
-            maximum_allocated_bytes: input.number()?,
-            total_bytes: input.number()?,
-            free_bytes: input.number()?,
-        })
+            fn take(state: &mut CodecState, input: &mut Input<'a>) -> Option<Self> {
+                Some(Self { $($name: Field::take(state, input)?),+ })
+            }
+        })+
+    };
+}
+
+struct_fields! {
+    SnapshotNumbers {
+        reserved_bytes, maximum_reserved_bytes, allocated_bytes, maximum_allocated_bytes, total_bytes, free_bytes
     }
+    PoolRefusal { requested_bytes, limit_bytes, reserved_bytes, free_bytes, total_bytes, stream, segments }
+    PoolSegment { address, size_bytes, unused_bytes, largest_gap_bytes, stream, traits }
 }
 
 /// Text: always the last field, reaching to the end of the record.
@@ -378,6 +377,8 @@ fact_table! {
     45 AllocationOnStream { properties as Properties 0, address as Address, size_bytes, stream }
     46 PreparedWork { phase as Code, address as Address }
     47 KernelCaptured { device, name, stream_id, task_id }
+    48 PoolRefusal { device, refusal }
+    49 PoolSegment { device, segment }
 }
 
 /// Kinds of records that free a block.

@@ -109,6 +109,7 @@ enum RareKind {
     AllocationFailed,
     FreeFailed,
     Snapshot,
+    PoolRefusal,
     Message,
     System,
     ClockAnchor,
@@ -164,15 +165,19 @@ impl What {
             Fact::AllocationFailed { .. } => What::Rare(RareKind::AllocationFailed),
             Fact::FreeFailed { .. } => What::Rare(RareKind::FreeFailed),
             Fact::Snapshot { .. } => What::Rare(RareKind::Snapshot),
+            Fact::PoolRefusal { .. } => What::Rare(RareKind::PoolRefusal),
             Fact::Message { .. } => What::Rare(RareKind::Message),
             Fact::System { .. } => What::Rare(RareKind::System),
             Fact::ClockAnchor { .. } => What::Rare(RareKind::ClockAnchor),
             Fact::Mark { .. } => What::Rare(RareKind::Mark),
             Fact::Loss { .. } => What::Rare(RareKind::Loss),
             Fact::CardSample { .. } => What::Rare(RareKind::CardSample),
-            Fact::Kernel { .. } | Fact::PlacedKernel { .. } | Fact::PreparedWork { .. } | Fact::Watch { .. } => {
-                What::Passing
-            }
+            // Readers do without the segments of a refusal if some of them are missing.
+            Fact::PoolSegment { .. }
+            | Fact::Kernel { .. }
+            | Fact::PlacedKernel { .. }
+            | Fact::PreparedWork { .. }
+            | Fact::Watch { .. } => What::Passing,
             _ => return None,
         })
     }

@@ -3,11 +3,13 @@
 //! A segment is a driver block that holds blocks of the pool. One that holds none now is the pool's if it has
 //! held some before.
 //!
-//! PyTorch keeps small and large blocks apart: a gap in a segment for the ones is no room for the others.
+//! PyTorch keeps small and large blocks apart: a gap in a segment for the ones is no room for the others. Which stream a
+//! segment belongs to, and where segments that grow have gaps, only PyTorch knows. It is asked when it gives up.
 
 use std::ops::Range;
 
-use msmemscope_event::{AllocationInterface, Device, Pool};
+use msmemscope_event::{AllocationInterface, Device, Pool, PoolSegment};
+use msmemscope_timeline::PoolGaveUp;
 use serde::Serialize;
 
 use crate::situation::{LiveBlock, Situation};
@@ -17,6 +19,12 @@ use crate::situation::{LiveBlock, Situation};
 pub const SMALL_SEGMENT_BYTES: u64 = 2 << 20;
 /// The largest block that PyTorch takes from a small segment.
 pub const LARGEST_SMALL_BLOCK_BYTES: u64 = 1 << 20;
+
+/// PyTorch asks the driver for this much for each block that is larger than those, but not larger than
+/// [`LARGEST_COMMON_BLOCK_BYTES`].
+pub const COMMON_SEGMENT_BYTES: u64 = 20 << 20;
+/// See [`COMMON_SEGMENT_BYTES`].
+pub const LARGEST_COMMON_BLOCK_BYTES: u64 = 10 << 20;
 
 /// Segments of one kind that hold blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,6 +37,100 @@ pub struct SegmentUse {
     pub gap_bytes: u64,
     /// The largest gap.
     pub largest_gap_bytes: u64,
+}
+
+impl SegmentUse {
+    /// Counts other segments as well.
+    pub fn add(&mut self, other: &SegmentUse) {
+        self.segments += other.segments;
+        self.segment_bytes = self.segment_bytes.saturating_add(other.segment_bytes);
+        self.gap_bytes = self.gap_bytes.saturating_add(other.gap_bytes);
+        self.largest_gap_bytes = self.largest_gap_bytes.max(other.largest_gap_bytes);
+    }
+}
+
+/// Segments of a pool that are alike in who may use what is free in them, as the pool itself told when it gave up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SegmentClass {
+    /// Whether they are for small blocks.
+    pub is_for_small_blocks: bool,
+    /// Whether they belong to another stream than the one for which memory was asked.
+    pub is_of_another_stream: bool,
+    /// Whether they grow and shrink by pages.
+    pub is_expandable: bool,
+    /// Whether they are kept for a graph, or for a part of the job that has a pool of its own.
+    pub is_private: bool,
+    /// How many, and how much of them is free.
+    #[serde(flatten)]
+    pub segments: SegmentUse,
+}
+
+impl SegmentClass {
+    /// The class of a segment, if memory was asked for on a stream. Sums are those of no segment yet.
+    pub(crate) fn of(segment: &PoolSegment, stream: u64) -> Self {
+        Self {
+            is_for_small_blocks: segment.is(PoolSegment::SMALL_BLOCKS),
+            is_of_another_stream: segment.stream != stream,
+            is_expandable: segment.is(PoolSegment::EXPANDABLE),
+            is_private: segment.is(PoolSegment::PRIVATE),
+            segments: SegmentUse::default(),
+        }
+    }
+
+    /// Where a request for a small or a large block stands to what is free here.
+    pub fn room(&self, is_for_small_blocks: bool) -> Room {
+        if self.is_private {
+            Room::Private
+        } else if self.is_of_another_stream {
+            Room::OtherStream
+        } else if self.is_for_small_blocks != is_for_small_blocks {
+            Room::OtherSize
+        } else {
+            Room::Usable
+        }
+    }
+}
+
+/// Where a request stands to what is free in segments of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It may go there.
+    Usable,
+    /// Only blocks of another size go there.
+    OtherSize,
+    /// Only blocks of other streams go there.
+    OtherStream,
+    /// Only blocks of a graph, or of a pool that the job has made, go there.
+    Private,
+}
+
+/// Whether a pool told of segments that grow and shrink by pages.
+pub(crate) fn has_expandable_segments(told: &PoolGaveUp) -> bool {
+    told.segments.iter().any(|segment| segment.is(PoolSegment::EXPANDABLE))
+}
+
+/// What a pool told of its segments, by class.
+pub(crate) fn classes(told: &PoolGaveUp) -> Vec<SegmentClass> {
+    let mut classes: Vec<SegmentClass> = Vec::new();
+    for segment in &told.segments {
+        let class = SegmentClass::of(segment, told.refusal.stream);
+        let known = |of: &&mut SegmentClass| SegmentClass { segments: SegmentUse::default(), ..**of } == class;
+        let sums = match classes.iter_mut().find(known) {
+            Some(of) => &mut of.segments,
+            None => {
+                classes.push(class);
+                let last = classes.len() - 1;
+                &mut classes[last].segments
+            }
+        };
+        sums.add(&SegmentUse {
+            segments: 1,
+            segment_bytes: segment.size_bytes,
+            gap_bytes: segment.unused_bytes,
+            largest_gap_bytes: segment.largest_gap_bytes,
+        });
+    }
+    classes
 }
 
 /// Free space of a pool on a device.
@@ -170,9 +272,6 @@ impl Gaps {
         self.gap_bytes = self.gap_bytes.saturating_add(segment.gap_bytes);
         self.largest_gap_bytes = self.largest_gap_bytes.max(segment.largest_gap_bytes);
         let kind = if is_small { &mut self.small } else { &mut self.large };
-        kind.segments += 1;
-        kind.segment_bytes = kind.segment_bytes.saturating_add(segment.segment_bytes);
-        kind.gap_bytes = kind.gap_bytes.saturating_add(segment.gap_bytes);
-        kind.largest_gap_bytes = kind.largest_gap_bytes.max(segment.largest_gap_bytes);
+        kind.add(&segment);
     }
 }

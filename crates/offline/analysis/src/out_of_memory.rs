@@ -14,16 +14,18 @@
 use std::collections::BTreeMap;
 
 use msmemscope_config::AnalysisSet;
-use msmemscope_event::{AllocationInterface, AutogradPhase, Device, Pool, SnapshotNumbers, StackId, StringId};
+use msmemscope_event::{
+    AllocationInterface, AutogradPhase, Device, Pool, PoolRefusal, PoolSegment, SnapshotNumbers, StackId, StringId,
+};
 use msmemscope_timeline::refusals::OUT_OF_MEMORY_SNAPSHOT;
-use msmemscope_timeline::{EventKind, TimelineEvent};
-use rustc_hash::{FxHashMap, FxHashSet};
+use msmemscope_timeline::{EventKind, PoolGaveUp, TimelineEvent};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::decompose::{OwnerUse, UNKNOWN_OWNER};
 use crate::device_text::{device_text, pool_text};
 use crate::fluctuation::is_framework_pool;
-use crate::gaps::{self, Gaps, SMALL_SEGMENT_BYTES};
+use crate::gaps::{self, COMMON_SEGMENT_BYTES, Gaps, SMALL_SEGMENT_BYTES, SegmentClass};
 use crate::growing::{Growing, Growth};
 use crate::holders::HeldBy;
 use crate::leaks::Leaks;
@@ -100,6 +102,9 @@ pub struct PoolThen {
     pub used_bytes: u64,
     /// Free space inside its segments.
     pub gaps: Gaps,
+    /// Free space by who may use it, if the pool has told; segments that grow are seen only here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<SegmentClass>,
 }
 
 impl PoolThen {
@@ -123,6 +128,9 @@ pub struct Failure {
     pub function: &'static str,
     /// Bytes asked for; zero if that is not known.
     pub requested_bytes: u64,
+    /// What the job lets PyTorch have at most, if it has set such a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit_bytes: Option<u64>,
     /// The raw flag word.
     pub flag: u64,
     /// Where it was asked for.
@@ -169,7 +177,7 @@ pub struct Failure {
     /// modules are called, all bytes since the pass began.
     #[serde(skip)]
     pub(crate) forward_bytes: u64,
-    /// What lies in segments of the kind where this request cannot go, by the line that holds most there.
+    /// What lies in segments where this request cannot go, by the line that holds most there.
     #[serde(skip)]
     pub other_class_line: Option<LineUse>,
     /// Bytes per owner, pools and driver apart.
@@ -200,6 +208,25 @@ pub struct OutOfMemoryReport {
 }
 
 impl Failure {
+    /// Whether the driver refused, and no later attempt has got its memory.
+    fn is_by_driver(&self) -> bool {
+        !self.recovered && self.own_limit.is_none() && !self.is_of_mindspore()
+    }
+
+    /// Whether a block shows that the memory was there after all. Where PyTorch asks the driver page by page, only its own
+    /// blocks can: it rounds requests of any size up to the next small segment.
+    fn is_met_by(&self, block: &LiveBlock) -> bool {
+        let requested = self.requested_bytes;
+        let is_met = match block.properties.pool {
+            Pool::Hal => block.size_bytes >= requested,
+            Pool::PytorchCaching if self.knows_classes() && requested > COMMON_SEGMENT_BYTES => {
+                block.size_bytes.saturating_add(SMALL_SEGMENT_BYTES) > requested
+            }
+            _ => false,
+        };
+        is_met && self.is_by_driver() && self.verdict != Verdict::OwnLimit
+    }
+
     /// Whether MindSpore's pool refused, without asking the driver.
     pub fn is_of_mindspore(&self) -> bool {
         self.function == MINDSPORE
@@ -239,6 +266,15 @@ struct CardState {
 }
 
 impl CardState {
+    /// As PyTorch found it when it gave up, if it knows the card's size.
+    fn at_refusal(refusal: &PoolRefusal, before: Self, from_driver_bytes: u64) -> Option<Self> {
+        let used_bytes = refusal.total_bytes.checked_sub(refusal.free_bytes).filter(|_| refusal.total_bytes > 0)?;
+        // Somebody else may count more of it as the process's own than came through the driver's functions.
+        let process_bytes = before.process_bytes.max(from_driver_bytes).min(used_bytes);
+        let others_bytes = used_bytes - process_bytes;
+        Some(Self { used_bytes, process_bytes, others_bytes, total_bytes: refusal.total_bytes })
+    }
+
     /// Somebody looked at the card. What the process had from the driver then counts as its own, even if
     /// the card does not know the process by its number, as in containers.
     fn told(&mut self, used_bytes: u64, process_bytes: u64, from_driver_bytes: u64) {
@@ -281,12 +317,14 @@ pub struct OutOfMemory {
     uses_created_memory: bool,
     /// Threads to which the driver has refused memory and given none since.
     refused_threads: Vec<u32>,
+    /// Threads on which a pool has told everything about giving up, so that the snapshot behind it is no news.
+    told_threads: Vec<u32>,
     knows_all_refusals: bool,
 }
 
 /// What was asked for, and of whom.
 #[derive(Clone, Copy, Debug)]
-enum Request {
+enum Request<'a> {
     Driver {
         function: &'static str,
         size_bytes: u64,
@@ -294,6 +332,24 @@ enum Request {
     },
     /// PyTorch, which had these numbers then and did not ask the driver.
     Framework(SnapshotNumbers),
+    /// PyTorch, which says itself what it was asked for, and may have asked the driver before.
+    Told {
+        gave_up: &'a PoolGaveUp,
+        function: &'static str,
+        flag: u64,
+        is_limit: bool,
+    },
+}
+
+impl Request<'_> {
+    /// Whether the driver was not asked.
+    fn is_limit(&self) -> bool {
+        match self {
+            Request::Driver { .. } => false,
+            Request::Framework(_) => true,
+            Request::Told { is_limit, .. } => *is_limit,
+        }
+    }
 }
 
 impl OutOfMemory {
@@ -308,6 +364,7 @@ impl OutOfMemory {
             cards: SmallMap::default(),
             uses_created_memory: false,
             refused_threads: Vec::new(),
+            told_threads: Vec::new(),
             knows_all_refusals,
         }
     }
@@ -319,20 +376,20 @@ impl OutOfMemory {
         let (device, pool) = (block.properties.device, block.properties.pool);
         *self.pools.entry((device, pool)) = (said.used_bytes, said.total_bytes);
         self.growth.block(change);
-        if pool != Pool::Hal || !matches!(change, BlockChange::Begins(..)) {
+        if !matches!(change, BlockChange::Begins(..)) {
+            return;
+        }
+        for failure in self.report.details.iter_mut().rev().take_while(|failure| !failure.recovered) {
+            failure.recovered |=
+                failure.device == device && failure.thread_id == event.thread_id && failure.is_met_by(block);
+        }
+        if pool != Pool::Hal {
             return;
         }
         self.refused_threads.retain(|thread_id| *thread_id != event.thread_id);
         self.uses_created_memory |= block.properties.interface == AllocationInterface::Create;
         if let Some(card) = said.card {
             self.cards.entry(device).told(card.device_bytes, card.process_bytes, said.used_bytes);
-        }
-        for failure in self.report.details.iter_mut().rev().take_while(|failure| !failure.recovered) {
-            failure.recovered |= failure.device == device
-                && failure.thread_id == event.thread_id
-                && failure.verdict != Verdict::OwnLimit
-                && !failure.is_of_mindspore()
-                && block.size_bytes >= failure.requested_bytes;
         }
     }
 
@@ -364,25 +421,70 @@ impl OutOfMemory {
             EventKind::Snapshot { name, ref numbers, .. } if names.text(name) == OUT_OF_MEMORY_SNAPSHOT => {
                 let was_refused = self.refused_threads.contains(&event.thread_id);
                 self.refused_threads.retain(|thread_id| *thread_id != event.thread_id);
-                let is_driver_followed = self.pools.get((event.device, Pool::Hal)).is_some();
-                if !was_refused && is_driver_followed && self.knows_all_refusals {
+                let told = self.told_threads.len();
+                self.told_threads.retain(|thread_id| *thread_id != event.thread_id);
+                let was_told = self.told_threads.len() < told;
+                if !was_told && !was_refused && self.would_have_seen_a_refusal(event.device) {
                     self.report.limit_failures += 1;
                     self.fail(event, Request::Framework(**numbers), situation, leaks, names);
                 }
             }
+            EventKind::PoolGaveUp(ref gave_up) => self.gave_up(event, gave_up, situation, leaks, names),
             _ => {}
         }
+    }
+
+    fn would_have_seen_a_refusal(&self, device: Device) -> bool {
+        self.pools.get((device, Pool::Hal)).is_some() && self.knows_all_refusals
+    }
+
+    /// PyTorch says that it has given up, after the driver has refused what it asked for, or because of a limit. What it
+    /// has asked the driver for last may be a page of what it was asked for itself, and it has given back others since.
+    fn gave_up(
+        &mut self,
+        event: &TimelineEvent,
+        gave_up: &PoolGaveUp,
+        situation: &Situation,
+        leaks: Option<&Leaks>,
+        names: &dyn Names,
+    ) {
+        let PoolRefusal { requested_bytes, limit_bytes, reserved_bytes, .. } = gave_up.refusal;
+        let was_refused = self.refused_threads.contains(&event.thread_id);
+        let exceeds_limit = limit_bytes > 0 && reserved_bytes.saturating_add(requested_bytes) > limit_bytes;
+        let is_limit = exceeds_limit || (!was_refused && self.would_have_seen_a_refusal(event.device));
+        if !is_limit && !was_refused {
+            return;
+        }
+        self.told_threads.push(event.thread_id);
+        let is_of_this = |last: &mut Failure| {
+            was_refused && last.is_by_driver() && last.thread_id == event.thread_id && last.device == event.device
+        };
+        let refused = self.report.details.pop_if(is_of_this);
+        let (function, flag) = match &refused {
+            Some(refused) => (refused.function, refused.flag),
+            None => ("PyTorch", 0),
+        };
+        if refused.is_none() && !self.is_worth_a_look(event, is_limit) {
+            return;
+        }
+        self.report.limit_failures += u64::from(is_limit);
+        let request = Request::Told { gave_up, function, flag, is_limit };
+        let mut failure = self.look(event, request, situation, leaks, names);
+        if let Some(refused) = refused {
+            (failure.timestamp_ns, failure.site) = (refused.timestamp_ns, refused.site);
+        }
+        self.report.details.push(failure);
     }
 
     fn fail(
         &mut self,
         event: &TimelineEvent,
-        request: Request,
+        request: Request<'_>,
         situation: &Situation,
         leaks: Option<&Leaks>,
         names: &dyn Names,
     ) {
-        if self.is_worth_a_look(event, matches!(request, Request::Framework(_))) {
+        if self.is_worth_a_look(event, request.is_limit()) {
             let failure = self.look(event, request, situation, leaks, names);
             self.report.details.push(failure);
         }
@@ -398,7 +500,9 @@ impl OutOfMemory {
                 }
                 burst.looks += 1;
                 let is_retry = |last: &mut Failure| {
-                    !last.recovered && last.device == event.device && (last.verdict == Verdict::OwnLimit) == is_limit
+                    !last.recovered
+                        && last.device == event.device
+                        && (last.own_limit.is_some() || last.verdict == Verdict::OwnLimit) == is_limit
                 };
                 self.report.details.pop_if(is_retry);
             }
@@ -413,7 +517,7 @@ impl OutOfMemory {
     fn look(
         &self,
         event: &TimelineEvent,
-        request: Request,
+        request: Request<'_>,
         situation: &Situation,
         leaks: Option<&Leaks>,
         names: &dyn Names,
@@ -422,6 +526,11 @@ impl OutOfMemory {
         let (function, requested_bytes, flag) = match request {
             Request::Driver { function, size_bytes, flag } => (function, size_bytes, flag),
             Request::Framework(_) => ("PyTorch", 0, 0),
+            Request::Told { gave_up, function, flag, .. } => (function, gave_up.refusal.requested_bytes, flag),
+        };
+        let told = match request {
+            Request::Told { gave_up, .. } => Some(gave_up),
+            _ => None,
         };
         let on_device = |block: &&LiveBlock| block.properties.device == device || block.properties.pool == Pool::Hal;
         let blocks: Vec<&LiveBlock> = situation
@@ -433,16 +542,28 @@ impl OutOfMemory {
             .pools
             .iter()
             .filter(|((of, pool), (used, total))| *of == device && *pool != Pool::Hal && (*used > 0 || *total > 0))
-            .map(|((_, pool), &(used_bytes, total_bytes))| PoolThen {
-                pool: *pool,
-                reserved_bytes: total_bytes.max(used_bytes),
-                used_bytes,
-                gaps: gaps::find(situation, device, *pool, |block| leaks.is_some_and(|leaks| leaks.backs_pool(block))),
+            .map(|((_, pool), &(used_bytes, total_bytes))| {
+                // What it has given back since its last block it says now.
+                let told = told.filter(|_| *pool == Pool::PytorchCaching);
+                let total_bytes = told.map_or(total_bytes, |told| told.refusal.reserved_bytes);
+                PoolThen {
+                    pool: *pool,
+                    reserved_bytes: total_bytes.max(used_bytes),
+                    used_bytes,
+                    gaps: gaps::find(situation, device, *pool, |block| {
+                        leaks.is_some_and(|leaks| leaks.backs_pool(block))
+                    }),
+                    classes: told.map_or(Vec::new(), gaps::classes),
+                }
             })
             .collect();
         pools.sort_by_key(|pool| pool.pool);
-        let card = self.cards.get(device).copied();
         let process_bytes = self.pools.get((device, Pool::Hal)).map_or(0, |(used, _)| *used);
+        let card = self.cards.get(device).copied();
+        let card = match told {
+            Some(told) => CardState::at_refusal(&told.refusal, card.unwrap_or_default(), process_bytes).or(card),
+            None => card,
+        };
         let growing = match Leaks::has_enough_steps(device, situation) {
             true => None,
             false => self.growth.find(device, situation, names),
@@ -467,6 +588,7 @@ impl OutOfMemory {
             device,
             function,
             requested_bytes,
+            limit_bytes: told.map(|told| told.refusal.limit_bytes).filter(|limit| *limit > 0),
             flag,
             site: site_of_event(event, situation, names),
             recovered: false,
@@ -480,11 +602,11 @@ impl OutOfMemory {
             others_bytes: card.map_or(0, |card| card.others_bytes),
             own_limit: None,
             allocator: AllocatorSettings {
-                has_expandable_segments: self.uses_created_memory,
+                has_expandable_segments: self.uses_created_memory || told.is_some_and(gaps::has_expandable_segments),
                 stated: names.allocator_settings().unwrap_or_default(),
             },
             leaked_bytes: leaks.map_or(0, |leaks| leaks.leaked_bytes_now(device, situation)),
-            other_class_line: other_class_line(requested_bytes, &blocks, device, situation, names),
+            other_class_line: None,
             pools,
             lines: lines_of_frameworks(&blocks, device, situation, names),
             phase: situation.phase(device).map(phase_word),
@@ -502,13 +624,26 @@ impl OutOfMemory {
                 .collect(),
             thread_id: event.thread_id,
         };
-        match request {
-            Request::Driver { .. } => failure.verdict = verdict::judge(&failure),
-            Request::Framework(numbers) => {
-                failure.verdict = Verdict::OwnLimit;
-                failure.own_limit = Some(numbers);
-            }
-        }
+        let own_limit = match request {
+            Request::Framework(numbers) => Some(numbers),
+            Request::Told { gave_up: PoolGaveUp { refusal, .. }, is_limit: true, .. } => Some(SnapshotNumbers {
+                reserved_bytes: refusal.reserved_bytes,
+                total_bytes: refusal.total_bytes,
+                free_bytes: refusal.free_bytes,
+                ..SnapshotNumbers::default()
+            }),
+            _ => None,
+        };
+        failure.verdict = match own_limit {
+            Some(_) if !failure.is_beyond_limit() => Verdict::OwnLimit,
+            _ => verdict::judge(&failure),
+        };
+        failure.own_limit = own_limit;
+        let segments = match told.filter(|told| !told.segments.is_empty()) {
+            Some(told) => segments_of_no_use(&failure, told),
+            None => segments_of_other_size(requested_bytes, device, situation),
+        };
+        failure.other_class_line = line_in(&segments, &blocks, situation, names);
         failure
     }
 
@@ -603,23 +738,36 @@ fn lines_of_frameworks(
     moment::lines_of(meant, KEPT_LINES, situation, names)
 }
 
-/// The line that holds most in those segments of PyTorch's pool in which a request finds no room because they are for
-/// blocks of another size.
-fn other_class_line(
-    requested_bytes: u64,
-    blocks: &[&LiveBlock],
-    device: Device,
-    situation: &Situation,
-    names: &dyn Names,
-) -> Option<LineUse> {
+/// First and last bytes of segments.
+type Ranges = Vec<(u64, u64)>;
+
+/// Those segments of PyTorch's pool in which a request finds no room because they are for blocks of another size.
+fn segments_of_other_size(requested_bytes: u64, device: Device, situation: &Situation) -> Ranges {
     let layout = gaps::lay_out(situation, device, Pool::PytorchCaching, |_| false);
     let is_small = requested_bytes == SMALL_SEGMENT_BYTES;
     let others = layout.segments.iter().filter(|segment| segment.is_for_small_blocks() != is_small);
-    let slots: FxHashSet<u32> =
-        others.flat_map(|segment| &layout.blocks[segment.blocks.clone()]).map(|block| block.2).collect();
+    others.map(|segment| (segment.start, segment.end)).collect()
+}
+
+/// Those segments in which most is free that the request could not have, as PyTorch tells.
+fn segments_of_no_use(failure: &Failure, told: &PoolGaveUp) -> Ranges {
+    let (room, is_small) = (failure.fullest_of_no_use(), failure.is_for_small_blocks());
+    let is_meant = |segment: &&PoolSegment| SegmentClass::of(segment, told.refusal.stream).room(is_small) == room;
+    let meant = told.segments.iter().filter(is_meant);
+    let mut ranges: Ranges =
+        meant.map(|segment| (segment.address, segment.address.saturating_add(segment.size_bytes))).collect();
+    ranges.sort_unstable();
+    ranges
+}
+
+/// The line that holds most of PyTorch's pool in some segments, which are sorted.
+fn line_in(segments: &Ranges, blocks: &[&LiveBlock], situation: &Situation, names: &dyn Names) -> Option<LineUse> {
+    let is_inside = |block: &&LiveBlock| {
+        let behind = segments.partition_point(|(start, _)| *start <= block.address);
+        behind.checked_sub(1).is_some_and(|place| block.address < segments[place].1)
+    };
     let of_pool = blocks.iter().copied().filter(|block| block.properties.pool == Pool::PytorchCaching);
-    let inside = of_pool.filter(|block| slots.contains(&block.slot));
-    moment::lines_of(inside, 1, situation, names).into_iter().next()
+    moment::lines_of(of_pool.filter(is_inside), 1, situation, names).into_iter().next()
 }
 
 fn owners_of(blocks: &[&LiveBlock], device: Device, situation: &Situation, names: &dyn Names) -> Vec<OwnerUse> {
@@ -672,7 +820,10 @@ impl Question for OutOfMemory {
     fn event(&mut self, event: &TimelineEvent, view: View<'_>) {
         if matches!(
             event.kind,
-            EventKind::AllocationFailed { .. } | EventKind::CardSample { .. } | EventKind::Snapshot { .. }
+            EventKind::AllocationFailed { .. }
+                | EventKind::CardSample { .. }
+                | EventKind::PoolGaveUp(_)
+                | EventKind::Snapshot { .. }
         ) {
             self.event(event, view.situation, view.leaks, view.names);
         }

@@ -11,6 +11,7 @@ use msmemscope_replay::{AllocatorSettings, Collector, Requests, Trial};
 use msmemscope_timeline::{TimelineSettings, run};
 use serde::Serialize;
 
+use crate::gaps::Room;
 use crate::out_of_memory::Failure;
 
 /// The setting with which segments grow.
@@ -32,7 +33,9 @@ pub struct Remedy {
 /// Computes a remedy, if the failure is one of PyTorch's pool and the model runs out as the job did.
 pub(crate) fn find(recording: &Recording, failure: &Failure) -> Option<Remedy> {
     let (_, total_bytes) = failure.card.filter(|(_, total_bytes)| *total_bytes > 0)?;
-    if failure.exceeds_card() || !failure.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching) {
+    // Nobody has recorded which stream a block belonged to.
+    let is_of_streams = failure.segments(Room::OtherStream).gap_bytes > 0;
+    if failure.exceeds_card() || is_of_streams || !failure.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching) {
         return None;
     }
     let settings = AllocatorSettings::parse(failure.allocator.options().map_or("", |(_, options)| options)).ok()?;
@@ -40,7 +43,9 @@ pub(crate) fn find(recording: &Recording, failure: &Failure) -> Option<Remedy> {
     let timeline = TimelineSettings { process_ended: false, ..TimelineSettings::default() };
     run(recording, &timeline, &mut collector, &mut |_, _| {});
     let requests = collector.finish().into_iter().find(|requests| requests.device == failure.device)?;
-    let refused = requests.refused.iter().find(|refused| refused.timestamp_ns >= failure.timestamp_ns).copied()?;
+    let mut refused = requests.refused.iter().find(|refused| refused.timestamp_ns >= failure.timestamp_ns).copied()?;
+    // Of segments that grow the driver was asked for a page only.
+    refused.asked_bytes = refused.asked_bytes.max(failure.requested_bytes);
     let card_bytes = total_bytes.saturating_sub(failure.others_bytes);
     of_requests(&requests.up_to_refused(Some(refused)), card_bytes)
 }

@@ -10,7 +10,9 @@
 use msmemscope_event::Pool;
 use serde::Serialize;
 
-use crate::gaps::{SMALL_SEGMENT_BYTES, SegmentUse};
+use crate::gaps::{
+    COMMON_SEGMENT_BYTES, LARGEST_COMMON_BLOCK_BYTES, LARGEST_SMALL_BLOCK_BYTES, Room, SMALL_SEGMENT_BYTES, SegmentUse,
+};
 use crate::out_of_memory::{Failure, PoolThen};
 
 /// Others must hold at least this part of what the job holds to be called the reason: every card
@@ -55,6 +57,12 @@ pub enum Unusable {
     InPieces,
     /// It is in one piece that would be large enough, but that belongs to another stream or may not be split.
     Reserved,
+    /// It is in one piece of the right stream that would be large enough, but may not be split.
+    Unsplit,
+    /// Most of it belongs to other streams.
+    OnOtherStream,
+    /// Most of it belongs to graphs or to pools that the job has made.
+    InPrivatePool,
     /// Most of it lies in segments for blocks of another size.
     InOtherClass,
 }
@@ -101,6 +109,11 @@ pub(crate) fn judge(failure: &Failure) -> Verdict {
         return judge_without_size(failure);
     }
     let requested = failure.requested_bytes;
+    if failure.is_beyond_limit() {
+        let left = failure.limit_bytes.map_or(0, |limit| limit.saturating_sub(failure.reserved_bytes()));
+        let leaks = failure.leaked_bytes > 0 && failure.leaked_bytes.saturating_add(left) >= requested;
+        return if leaks { Verdict::Leak } else { Verdict::OwnLimit };
+    }
     let free = failure.free_bytes.unwrap_or(0);
     let others = failure.others_bytes;
     let growing = failure.growing.as_ref().map_or(0, |growing| growing.bytes);
@@ -114,7 +127,7 @@ pub(crate) fn judge(failure: &Failure) -> Verdict {
         Verdict::Driver
     } else if would_fit_with(failure.leaked_bytes) {
         Verdict::Leak
-    } else if is_growth && !(is_fragmentation && failure.gap_bytes_of_class() > growing) {
+    } else if is_growth && !(is_fragmentation && failure.segments(Room::Usable).gap_bytes > growing) {
         Verdict::Growth
     } else if is_fragmentation {
         Verdict::Fragmentation
@@ -150,6 +163,17 @@ impl Failure {
         self.is_of_mindspore() && total > 0 && self.free_bytes.is_some_and(|free| free > left)
     }
 
+    /// Whether PyTorch would have exceeded the limit that the job has set it.
+    pub fn is_beyond_limit(&self) -> bool {
+        self.limit_bytes.is_some_and(|limit| self.reserved_bytes().saturating_add(self.requested_bytes) > limit)
+    }
+
+    /// Bytes that PyTorch held from the driver.
+    pub fn reserved_bytes(&self) -> u64 {
+        let pytorch = self.pools.iter().filter(|pool| pool.pool == Pool::PytorchCaching);
+        pytorch.map(|pool| pool.reserved_bytes).fold(0, u64::saturating_add)
+    }
+
     /// Bytes that frameworks use.
     pub fn used_bytes(&self) -> u64 {
         self.pools.iter().map(|pool| pool.used_bytes).fold(0, u64::saturating_add)
@@ -160,45 +184,84 @@ impl Failure {
         self.pools.iter().map(PoolThen::idle_bytes).fold(0, u64::saturating_add)
     }
 
-    /// Segments of a pool of the kind that was asked for, for small blocks or for larger ones.
-    fn class_of(&self, pool: &PoolThen) -> SegmentUse {
-        if self.is_for_small_blocks() { pool.gaps.small } else { pool.gaps.large }
+    /// Whether PyTorch has told what its segments are like.
+    pub fn knows_classes(&self) -> bool {
+        self.pools.iter().any(|pool| !pool.classes.is_empty())
     }
 
-    /// Segments of a pool of the other kind, where the request never goes.
-    fn other_class_of(&self, pool: &PoolThen) -> SegmentUse {
-        match (pool.pool, self.is_for_small_blocks()) {
-            (Pool::PytorchCaching, true) => pool.gaps.large,
-            (Pool::PytorchCaching, false) => pool.gaps.small,
+    /// Whether PyTorch has told that some of its segments grow and shrink by pages.
+    pub fn has_expandable_segments(&self) -> bool {
+        self.pools.iter().flat_map(|pool| &pool.classes).any(|class| class.is_expandable)
+    }
+
+    /// Segments of a pool of which a request can say the same.
+    fn segments_of(&self, pool: &PoolThen, room: Room) -> SegmentUse {
+        let is_small = self.is_for_small_blocks();
+        if !pool.classes.is_empty() {
+            let mut found = SegmentUse::default();
+            for class in pool.classes.iter().filter(|class| class.room(is_small) == room) {
+                found.add(&class.segments);
+            }
+            return found;
+        }
+        match (room, pool.pool, is_small) {
+            (Room::Usable, _, true) | (Room::OtherSize, Pool::PytorchCaching, false) => pool.gaps.small,
+            (Room::Usable, _, false) | (Room::OtherSize, Pool::PytorchCaching, true) => pool.gaps.large,
             _ => SegmentUse::default(),
         }
     }
 
-    /// Bytes of gaps in segments of the kind that was asked for.
-    fn gap_bytes_of_class(&self) -> u64 {
-        self.pools.iter().map(|pool| self.class_of(pool).gap_bytes).fold(0, u64::saturating_add)
+    /// All segments of which a request can say the same.
+    pub fn segments(&self, room: Room) -> SegmentUse {
+        let mut found = SegmentUse::default();
+        self.pools.iter().for_each(|pool| found.add(&self.segments_of(pool, room)));
+        found
     }
 
-    /// Bytes of gaps in segments of the other kind, where the request never goes.
-    pub fn gap_bytes_of_other_class(&self) -> u64 {
-        self.pools.iter().map(|pool| self.other_class_of(pool).gap_bytes).fold(0, u64::saturating_add)
-    }
-
-    /// The largest gap in segments of the kind that was asked for.
-    pub fn largest_gap_of_class(&self) -> u64 {
-        self.pools.iter().map(|pool| self.class_of(pool).largest_gap_bytes).max().unwrap_or(0)
+    /// Where most of what is free is no room for the request.
+    pub fn fullest_of_no_use(&self) -> Room {
+        let others = [Room::OtherSize, Room::OtherStream, Room::Private];
+        others.into_iter().max_by_key(|room| self.segments(*room).gap_bytes).unwrap_or(Room::OtherSize)
     }
 
     /// Why memory that frameworks hold unused was no room for the request.
     pub fn unusable(&self) -> Unusable {
-        let requested = self.requested_bytes;
-        let of_class = self.idle_bytes().saturating_sub(self.gap_bytes_of_other_class());
-        if requested > 0 && self.largest_gap_of_class() >= requested {
-            Unusable::Reserved
-        } else if requested > 0 && of_class.saturating_add(self.free_bytes.unwrap_or(0)) < requested {
-            Unusable::InOtherClass
-        } else {
+        let (usable, requested) = (self.segments(Room::Usable), self.requested_bytes);
+        // The tensor may have needed less than the segment that was asked for on its behalf.
+        let fits = |gap: u64| requested > 0 && gap >= self.largest_needed_bytes();
+        let free = self.free_bytes.unwrap_or(0);
+        if !self.knows_classes() {
+            let of_class = self.idle_bytes().saturating_sub(self.segments(Room::OtherSize).gap_bytes);
+            return if requested > 0 && usable.largest_gap_bytes >= requested {
+                Unusable::Reserved
+            } else if requested > 0 && of_class.saturating_add(free) < requested {
+                Unusable::InOtherClass
+            } else {
+                Unusable::InPieces
+            };
+        }
+        let would_do = usable.gap_bytes.saturating_add(free) >= requested;
+        if fits(usable.largest_gap_bytes) {
+            Unusable::Unsplit
+        } else if fits(self.segments(Room::OtherStream).largest_gap_bytes) {
+            Unusable::OnOtherStream
+        } else if would_do {
             Unusable::InPieces
+        } else {
+            match self.fullest_of_no_use() {
+                Room::OtherStream => Unusable::OnOtherStream,
+                Room::Private => Unusable::InPrivatePool,
+                _ => Unusable::InOtherClass,
+            }
+        }
+    }
+
+    /// The most that the tensor can have needed: PyTorch asks the driver for segments.
+    fn largest_needed_bytes(&self) -> u64 {
+        match self.requested_bytes {
+            SMALL_SEGMENT_BYTES => LARGEST_SMALL_BLOCK_BYTES,
+            COMMON_SEGMENT_BYTES => LARGEST_COMMON_BLOCK_BYTES,
+            requested => requested,
         }
     }
 
@@ -219,8 +282,11 @@ impl Failure {
 
     /// Whether PyTorch asked for a segment for small blocks: it asks for this very size for nothing else.
     pub fn is_for_small_blocks(&self) -> bool {
+        let has_small_blocks = |pool: &PoolThen| {
+            pool.gaps.small.segments > 0 || pool.classes.iter().any(|class| class.is_for_small_blocks)
+        };
         self.requested_bytes == SMALL_SEGMENT_BYTES
-            && self.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching && pool.gaps.small.segments > 0)
+            && self.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching && has_small_blocks(pool))
     }
 }
 

@@ -104,6 +104,7 @@ pub fn has_row(event: &TimelineEvent) -> bool {
             | EventKind::Label(_)
             | EventKind::Holder { .. }
             | EventKind::CardSample { .. }
+            | EventKind::PoolGaveUp(_)
             | EventKind::Watch(_)
             | EventKind::PythonCall(_)
             | EventKind::Message { .. }
@@ -322,6 +323,7 @@ fn event_and_type(kind: &EventKind) -> Option<(Event, &'static str)> {
         | EventKind::Label(_)
         | EventKind::Holder { .. }
         | EventKind::CardSample { .. }
+        | EventKind::PoolGaveUp(_)
         | EventKind::Watch(_)
         | EventKind::PythonCall(_)
         | EventKind::Message { .. } => return None,

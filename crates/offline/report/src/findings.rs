@@ -1,10 +1,12 @@
 //! Owners, inefficiency, out of memory and fragmentation as text.
 
+use std::cmp::Reverse;
+
 use msmemscope_analysis::decompose::{OwnerReport, OwnerUse, tree};
 use msmemscope_analysis::fragmentation::{FragmentationReport, PoolSample};
-use msmemscope_analysis::gaps::Gaps;
+use msmemscope_analysis::gaps::{Gaps, SegmentUse};
 use msmemscope_analysis::inefficient::{Finding, FindingKind, InefficientReport, PeakPotential, Tally};
-use msmemscope_analysis::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport};
+use msmemscope_analysis::out_of_memory::{Failure, ListedBlock, OutOfMemoryReport, PoolThen};
 use msmemscope_analysis::verdict::{Unusable, Verdict};
 use msmemscope_event::Pool;
 
@@ -217,22 +219,28 @@ pub(crate) fn owner_words(owner: &str) -> &str {
 }
 
 /// Why memory ran out, in a few words.
-pub(crate) fn verdict_words(failure: &Failure) -> &'static str {
-    match failure.verdict {
+pub(crate) fn verdict_words(failure: &Failure) -> String {
+    let words = match failure.verdict {
         Verdict::Demand if failure.exceeds_card() => "the request is larger than the whole card",
         Verdict::Leak => "a leak",
         Verdict::Growth => "one line of code holds more and more memory",
         Verdict::Fragmentation => match failure.unusable() {
             Unusable::InPieces => "fragmentation",
-            Unusable::Reserved => "the memory that is unused belongs to another stream",
+            Unusable::Reserved | Unusable::OnOtherStream => "the memory that is unused belongs to another stream",
+            Unusable::InPrivatePool => "the memory that is unused is kept for graphs or pools of the job's own",
+            Unusable::Unsplit => "fragmentation: the memory that is unused may not be split",
             Unusable::InOtherClass if failure.is_for_small_blocks() => "fragmentation: only larger blocks find room",
             Unusable::InOtherClass => "fragmentation: only small blocks find room",
         },
         Verdict::OtherProcesses => "other processes on the card",
         Verdict::Demand => "the job needs more memory than there is",
-        Verdict::OwnLimit => "a limit that the job has set itself",
+        Verdict::OwnLimit => match failure.limit_bytes {
+            Some(limit_bytes) => return format!("a limit that the job has set itself, {}", bytes(limit_bytes)),
+            None => "a limit that the job has set itself",
+        },
         Verdict::Driver => "the driver refused although enough memory was free",
-    }
+    };
+    words.to_owned()
 }
 
 /// A failure after which the job got its memory is worth a note, no more.
@@ -296,22 +304,43 @@ fn push_pools(text: &mut String, failure: &Failure) {
             bytes(pool.reserved_bytes),
             bytes(pool.used_bytes),
             bytes(pool.idle_bytes()),
-            gap_cell(pool.gaps, pool.used_bytes, pool.idle_bytes()),
+            match pool.classes.iter().map(|class| class.segments.largest_gap_bytes).max() {
+                Some(largest_gap_bytes) => bytes(largest_gap_bytes),
+                None => gap_cell(pool.gaps, pool.used_bytes, pool.idle_bytes()),
+            },
         ]);
-        let kinds = [("  for blocks up to 1 MiB", pool.gaps.small), ("  for larger blocks", pool.gaps.large)];
-        if pool.pool == Pool::PytorchCaching && kinds.iter().all(|(_, kind)| kind.segments > 0) {
-            for (name, kind) in kinds {
-                table.row([
-                    name.to_owned(),
-                    bytes(kind.segment_bytes),
-                    bytes(kind.segment_bytes - kind.gap_bytes),
-                    bytes(kind.gap_bytes),
-                    bytes(kind.largest_gap_bytes),
-                ]);
-            }
+        for (name, kind) in kinds_of_segments(pool) {
+            table.row([
+                format!("  {name}"),
+                bytes(kind.segment_bytes),
+                bytes(kind.segment_bytes.saturating_sub(kind.gap_bytes)),
+                bytes(kind.gap_bytes),
+                bytes(kind.largest_gap_bytes),
+            ]);
         }
     }
     text.push_str(&format!("\nFramework pools then:\n{}", table.render()));
+}
+
+/// The segments of PyTorch's pool by who may use what is free in them, if they differ in that.
+fn kinds_of_segments(pool: &PoolThen) -> Vec<(String, SegmentUse)> {
+    let size = |is_small: bool| if is_small { "for blocks up to 1 MiB" } else { "for larger blocks" };
+    let mut kinds: Vec<(String, SegmentUse)> = Vec::new();
+    for class in &pool.classes {
+        let of = match (class.is_private, class.is_of_another_stream) {
+            (true, _) => ", kept for graphs or own pools",
+            (false, true) => ", another stream",
+            (false, false) => "",
+        };
+        let grows = if class.is_expandable { ", expandable" } else { "" };
+        kinds.push((format!("{}{of}{grows}", size(class.is_for_small_blocks)), class.segments));
+    }
+    kinds.sort_by_key(|(_, kind)| Reverse(kind.gap_bytes));
+    if pool.classes.is_empty() && pool.pool == Pool::PytorchCaching {
+        kinds.extend([(size(true).to_owned(), pool.gaps.small), (size(false).to_owned(), pool.gaps.large)]);
+        kinds.retain(|(_, kind)| kind.segments > 0);
+    }
+    if kinds.len() > 1 { kinds } else { Vec::new() }
 }
 
 fn push_blocks(text: &mut String, title: &str, blocks: &[ListedBlock]) {

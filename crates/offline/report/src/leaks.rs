@@ -292,6 +292,10 @@ pub(crate) fn advice(first: &LeakGroup, cause: Option<&LeakCause>) -> Vec<&'stat
             "Keep a number or output.detach().cpu() in the hook instead of the tensor, empty its list with every step, or \
              take the hook away when it is no longer needed (handle.remove())."
         }
+        Some(LeakCause::Cache) if first.held_by.iter().any(|held| held.path.contains("functools cache of ")) => {
+            "Give the cache a limit (functools.lru_cache(maxsize=...)), call its cache_clear() from time to time, or keep no \
+             tensors of the device in it."
+        }
         Some(LeakCause::Cache) => {
             "Drop the cache when its sequence is done, or limit its length (a sliding window, a cache of fixed size)."
         }

@@ -1,9 +1,12 @@
 //! Why memory ran out and what to do about it, in sentences.
 
-use msmemscope_analysis::gaps::{LARGEST_SMALL_BLOCK_BYTES, SegmentUse};
+use msmemscope_analysis::gaps::{
+    COMMON_SEGMENT_BYTES, LARGEST_COMMON_BLOCK_BYTES, LARGEST_SMALL_BLOCK_BYTES, Room, SegmentUse,
+};
 use msmemscope_analysis::out_of_memory::{Failure, PoolThen};
 use msmemscope_analysis::remedy::Remedy;
 use msmemscope_analysis::verdict::{AllocatorSettings, Unusable, Verdict};
+use msmemscope_event::Pool;
 
 use crate::findings::owner_words;
 use crate::layout::near;
@@ -26,8 +29,10 @@ pub struct Reason {
 pub fn reason(failure: &Failure) -> Reason {
     let mut reason = Reason::default();
     let total = failure.card.map_or(0, |(_, total_bytes)| total_bytes);
-    if failure.verdict != Verdict::OwnLimit {
-        reason.describe(failure);
+    match failure.limit_bytes.filter(|_| failure.is_beyond_limit()) {
+        Some(limit_bytes) => reason.limited(failure, limit_bytes),
+        None if failure.verdict != Verdict::OwnLimit => reason.describe(failure),
+        None => {}
     }
     match failure.verdict {
         Verdict::Leak => reason.leak(failure),
@@ -57,21 +62,42 @@ impl Reason {
             return self.own_limit_of_mindspore(failure);
         }
         let Some(numbers) = failure.own_limit else { return };
-        self.explanation.extend([
-        format!("PyTorch refused memory on device {} without asking the driver for it.", failure.device),
-        format!(
-            "It held {} then; of the {} of the card {} were free.",
-            bytes(numbers.reserved_bytes),
-            bytes(numbers.total_bytes),
-            bytes(numbers.free_bytes)
-        ),
-        "So it was a limit that the job has set itself: torch.npu.set_per_process_memory_fraction, or a setting of \
-         the allocator. The error message of PyTorch names the request and the limit (\"allowed\")."
-            .to_owned(),
-    ]);
+        if failure.limit_bytes.is_none() {
+            self.explanation.extend([
+                format!("PyTorch refused memory on device {} without asking the driver for it.", failure.device),
+                format!(
+                    "It held {} then; of the {} of the card {} were free.",
+                    bytes(numbers.reserved_bytes),
+                    bytes(numbers.total_bytes),
+                    bytes(numbers.free_bytes)
+                ),
+                "So it was a limit that the job has set itself: torch.npu.set_per_process_memory_fraction, or a setting \
+                 of the allocator. The error message of PyTorch names the request and the limit (\"allowed\")."
+                    .to_owned(),
+            ]);
+        }
         self.advice.push(
             "Raise the fraction in set_per_process_memory_fraction, or look at what holds memory below.".to_owned(),
         );
+    }
+
+    /// What PyTorch was asked for, and what the job lets it have.
+    fn limited(&mut self, failure: &Failure, limit_bytes: u64) {
+        self.explanation.push(format!(
+            "PyTorch was asked for {} on device {}, and holds {} there. The job lets it have {} \
+             (torch.npu.set_per_process_memory_fraction), so it did not ask the driver.",
+            bytes(failure.requested_bytes),
+            failure.device,
+            bytes(failure.reserved_bytes()),
+            bytes(limit_bytes)
+        ));
+        if let (Some((_, total_bytes)), Some(free_bytes)) = (failure.card, failure.free_bytes) {
+            self.explanation.push(format!(
+                "Of the {} of the card {} were free.",
+                bytes(total_bytes),
+                bytes(free_bytes)
+            ));
+        }
     }
 
     /// Says that MindSpore refused although much of the card was free.
@@ -92,13 +118,21 @@ impl Reason {
     }
 
     fn describe(&mut self, failure: &Failure) {
-        let purpose = match failure.is_for_small_blocks() {
-            true => format!(", a segment for blocks of up to {}", bytes(LARGEST_SMALL_BLOCK_BYTES)),
-            false => String::new(),
+        let is_of_pytorch = failure.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching);
+        let purpose = match failure.requested_bytes {
+            _ if failure.is_for_small_blocks() => {
+                format!(", a segment for blocks of up to {}", bytes(LARGEST_SMALL_BLOCK_BYTES))
+            }
+            COMMON_SEGMENT_BYTES if is_of_pytorch && failure.knows_classes() => {
+                format!(", a segment for blocks of up to {}", bytes(LARGEST_COMMON_BLOCK_BYTES))
+            }
+            _ if failure.has_expandable_segments() => ", page by page".to_owned(),
+            _ => String::new(),
         };
-        let asked_of = match failure.is_of_mindspore() {
-            true => format!("{}'s pool", failure.function),
-            false => format!("The driver ({})", failure.function),
+        let asked_of = match failure.function {
+            _ if failure.is_of_mindspore() => format!("{}'s pool", failure.function),
+            "PyTorch" => "PyTorch".to_owned(),
+            function => format!("The driver ({function})"),
         };
         let asked = match failure.requested_bytes {
             0 => format!(
@@ -169,16 +203,32 @@ impl Reason {
                  nothing else lies there."
                     .to_owned(),
             ),
-            Unusable::InOtherClass => {
-                let blocks = match other_class_line(failure) {
-                    Some(line) => format!("the blocks allocated at {line}"),
-                    None => "the blocks between these gaps".to_owned(),
-                };
-                self.advice.push(format!(
-                    "Free {blocks} before, or move them together (tensor.clone() after torch.npu.empty_cache()): segments \
-                     that hold nothing are given back."
-                ));
+            Unusable::OnOtherStream => {
+                let blocks = blocks_of_no_use(failure);
+                let is_whole = failure.segments(Room::OtherStream).largest_gap_bytes >= failure.requested_bytes;
+                self.advice.push(match is_whole {
+                    true => format!(
+                        "Allocate it on the stream to which the unused memory belongs, or free {blocks} before: what holds \
+                         nothing is given back."
+                    ),
+                    false => format!(
+                        "Free {blocks} before: what holds nothing is given back. Or use one stream for both, so that each \
+                         may have what the other no longer needs."
+                    ),
+                });
             }
+            Unusable::InPrivatePool => self.advice.push(format!(
+                "Make graphs and pools of your own (torch.npu.MemPool) smaller, or free {} before.",
+                blocks_of_no_use(failure)
+            )),
+            Unusable::Unsplit => self.advice.push(
+                "Raise max_split_size_mb, or call torch.npu.empty_cache() after phases with other tensor sizes.".to_owned(),
+            ),
+            Unusable::InOtherClass => self.advice.push(format!(
+                "Free {} before, or move them together (tensor.clone() after torch.npu.empty_cache()): segments \
+                 that hold nothing are given back.",
+                blocks_of_no_use(failure)
+            )),
             Unusable::InPieces => {
                 self.explanation.push(GAPS_TOGETHER.to_owned());
                 self.advice.extend(joining(failure));
@@ -323,6 +373,14 @@ fn other_class_line(failure: &Failure) -> Option<&str> {
     failure.other_class_line.as_ref().filter(|line| line.site.is_known()).map(|line| near(&line.site.line))
 }
 
+/// The blocks that keep memory where the request cannot have it.
+fn blocks_of_no_use(failure: &Failure) -> String {
+    match other_class_line(failure) {
+        Some(line) => format!("the blocks allocated at {line}"),
+        None => "the blocks between these gaps".to_owned(),
+    }
+}
+
 /// What to do about memory in pieces.
 pub(crate) fn joining_gaps(allocator: &AllocatorSettings) -> String {
     match (allocator.is_expandable(), allocator.options()) {
@@ -341,8 +399,57 @@ pub(crate) fn joining_gaps(allocator: &AllocatorSettings) -> String {
 /// Chooses segments of one kind.
 type KindOfSegment = fn(&PoolThen) -> SegmentUse;
 
+/// What the framework holds but does not use, where PyTorch has told of all its segments, and why that was no room.
+fn unused_memory_by_class(failure: &Failure) -> Vec<String> {
+    let mut said = vec![format!("The framework holds {} that no tensor uses.", bytes(failure.idle_bytes()))];
+    let usable = failure.segments(Room::Usable);
+    let (blocks, others) = match failure.is_for_small_blocks() {
+        true => ("small blocks", ("larger blocks", "small ones never go")),
+        false => ("larger blocks", ("small blocks", "a larger one cannot go")),
+    };
+    if usable.gap_bytes > 0 {
+        said.push(format!(
+            "{} of it lie in segments for {blocks} of the stream that asked; the largest gap has {}.",
+            bytes(usable.gap_bytes),
+            bytes(usable.largest_gap_bytes)
+        ));
+    }
+    if failure.unusable() == Unusable::Unsplit {
+        said.push("That would be enough, but such a block may not be split (max_split_size_mb).".to_owned());
+    }
+    let held = |room| match other_class_line(failure).filter(|_| failure.fullest_of_no_use() == room) {
+        Some(line) => format!(" (held by blocks allocated at {line})"),
+        None => String::new(),
+    };
+    for room in [Room::OtherSize, Room::OtherStream, Room::Private] {
+        let segments = failure.segments(room);
+        let (gaps, held) = (bytes(segments.gap_bytes), held(room));
+        let sentence = match room {
+            _ if segments.gap_bytes == 0 => continue,
+            Room::OtherSize => format!("{gaps} lie in gaps of segments for {}{held}, where {}.", others.0, others.1),
+            Room::OtherStream => format!(
+                "{gaps} belong to another stream{held}, the largest gap has {}: PyTorch gives memory only to the stream for \
+                 which it was allocated.",
+                bytes(segments.largest_gap_bytes)
+            ),
+            Room::Private | Room::Usable => format!("{gaps} are kept for graphs or for pools of the job's own{held}."),
+        };
+        said.push(sentence);
+    }
+    if failure.has_expandable_segments() && failure.unusable() != Unusable::Unsplit {
+        said.push(
+            "Segments can grow here (expandable_segments): only pages on which no block lies are given back."
+                .to_owned(),
+        );
+    }
+    said
+}
+
 /// What the framework holds but does not use, where, and why that was no room for the request.
 fn unused_memory(failure: &Failure) -> Vec<String> {
+    if failure.knows_classes() {
+        return unused_memory_by_class(failure);
+    }
     let mut said = vec![format!("The framework holds {} that no tensor uses.", bytes(failure.idle_bytes()))];
     let gaps = |of: KindOfSegment| failure.pools.iter().map(of).filter(|of| of.segments > 0);
     let largest = |of| gaps(of).map(|of| of.largest_gap_bytes).max();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use msmemscope_event::{
     AccessKind, AllocationInterface, AutogradPhase, BlockProperties, CodeId, Device, Framework, KernelPhase, Pool,
-    Severity, SnapshotNumbers, StackId, StringId, WorkPhase,
+    PoolRefusal, PoolSegment, Severity, SnapshotNumbers, StackId, StringId, WorkPhase,
 };
 
 /// One event.
@@ -244,6 +244,8 @@ pub enum EventKind {
         /// The counters.
         numbers: Box<SnapshotNumbers>,
     },
+    /// The pool of a framework has given up, and told how it looked.
+    PoolGaveUp(Box<PoolGaveUp>),
     /// Memory of a whole card.
     CardSample {
         /// Bytes used by all processes.
@@ -298,6 +300,15 @@ pub enum EventKind {
         /// The text.
         text: Box<str>,
     },
+}
+
+/// The last words of a framework's pool that could not give what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolGaveUp {
+    /// What it was asked for, and what there was.
+    pub refusal: PoolRefusal,
+    /// All of its segments, or none if some were not recorded.
+    pub segments: Vec<PoolSegment>,
 }
 
 /// What happened to a label; levels are those of [`crate::owner`].

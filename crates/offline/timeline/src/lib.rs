@@ -30,7 +30,7 @@ mod places;
 mod pools;
 mod python_calls;
 
-pub use event::{BlockEvent, EventKind, PythonSpan, TimelineEvent, WatchObservation};
+pub use event::{BlockEvent, EventKind, PoolGaveUp, PythonSpan, TimelineEvent, WatchObservation};
 pub use owner::{OwnerBook, OwnerTable, UnplacedLabels, collect_owners};
 pub use pass::{EventSink, Timeline, run};
 pub use settings::{DeviceFilter, EventFilter, EventKinds, TimelineSettings};

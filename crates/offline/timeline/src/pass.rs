@@ -319,6 +319,16 @@ impl<'s> Timeline<'s> {
                     None => return,
                 }
             }
+            Fact::PoolSegment { segment, .. } => return self.refusals.segment(origin.thread_id, segment),
+            Fact::PoolRefusal { device, refusal } => {
+                let device = self.device_map.physical(device);
+                let Origin { thread_id, native_stack, python_stack } = origin;
+                let (native_stack, python_stack) =
+                    self.refusals.stacks_at_end(thread_id, device, (native_stack, python_stack));
+                let origin = Origin { thread_id, native_stack, python_stack };
+                let kind = EventKind::PoolGaveUp(Box::new(self.refusals.gave_up(thread_id, refusal)));
+                return self.emit_in_step(time, origin, device, self.steps.step_of(device), kind, sink);
+            }
             Fact::Snapshot { device, name, numbers } => {
                 let device = self.device_map.physical(device);
                 let Origin { thread_id, native_stack, python_stack } = origin;

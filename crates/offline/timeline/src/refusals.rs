@@ -5,9 +5,11 @@
 //! the Python half takes when the framework gives up repeats it too late; the one it takes afterwards belongs to
 //! the same call stack.
 
-use msmemscope_event::{Device, StackId, StringId};
+use msmemscope_event::{Device, PoolRefusal, PoolSegment, StackId, StringId};
 use msmemscope_trace::Definitions;
 use rustc_hash::FxHashMap;
+
+use crate::event::PoolGaveUp;
 
 /// Name of the snapshot that is taken when a framework runs out of memory.
 pub const OUT_OF_MEMORY_SNAPSHOT: &str = "OOM_Snapshot";
@@ -24,6 +26,8 @@ pub(crate) struct Refusals {
     stacks: FxHashMap<Device, Stacks>,
     snapshot_names: Vec<StringId>,
     after_names: Vec<StringId>,
+    /// Segments that threads have told of pools that are about to give up.
+    segments: Vec<(u32, PoolSegment)>,
 }
 
 impl Refusals {
@@ -32,6 +36,27 @@ impl Refusals {
         let named = |name: &str| definitions.string_ids_where(|text| text == name.as_bytes());
         self.snapshot_names = named(OUT_OF_MEMORY_SNAPSHOT);
         self.after_names = named(AFTER_OUT_OF_MEMORY_SNAPSHOT);
+    }
+
+    /// A thread tells of a segment of a pool that is about to give up.
+    pub(crate) fn segment(&mut self, thread_id: u32, segment: PoolSegment) {
+        self.segments.push((thread_id, segment));
+    }
+
+    /// The pool gives up: with the segments that the thread has told of, if none is missing.
+    pub(crate) fn gave_up(&mut self, thread_id: u32, refusal: PoolRefusal) -> PoolGaveUp {
+        let of_thread = self.segments.extract_if(.., |(of, _)| *of == thread_id);
+        let mut segments: Vec<PoolSegment> = of_thread.map(|(_, segment)| segment).collect();
+        if segments.len() as u64 != refusal.segments {
+            segments.clear();
+        }
+        PoolGaveUp { refusal, segments }
+    }
+
+    /// The stacks of the failure that a pool gives up after, or its own.
+    pub(crate) fn stacks_at_end(&self, thread_id: u32, device: Device, own: Stacks) -> Stacks {
+        let of_failure = self.stacks.get(&device).filter(|_| self.open_threads.contains(&thread_id));
+        of_failure.copied().unwrap_or(own)
     }
 
     /// The driver refused memory. True for the first time since it gave some to this thread.

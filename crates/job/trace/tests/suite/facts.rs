@@ -169,6 +169,29 @@ fn any_activity_fact() -> impl Strategy<Value = Fact<'static>> {
             name,
             numbers
         }),
+        (any_device(), any::<[u64; 7]>()).prop_map(|(device, numbers)| Fact::PoolRefusal {
+            device,
+            refusal: PoolRefusal {
+                requested_bytes: numbers[0],
+                limit_bytes: numbers[1],
+                reserved_bytes: numbers[2],
+                free_bytes: numbers[3],
+                total_bytes: numbers[4],
+                stream: numbers[5],
+                segments: numbers[6],
+            }
+        }),
+        (any_device(), any::<[u64; 5]>(), any::<u32>()).prop_map(|(device, numbers, traits)| Fact::PoolSegment {
+            device,
+            segment: PoolSegment {
+                address: numbers[0],
+                size_bytes: numbers[1],
+                unused_bytes: numbers[2],
+                largest_gap_bytes: numbers[3],
+                stream: numbers[4],
+                traits,
+            }
+        }),
         (any_device(), any::<[u64; 3]>()).prop_map(|(device, bytes)| Fact::CardSample {
             device,
             used_bytes: bytes[0],

@@ -15,6 +15,7 @@ mod mindspore;
 mod models;
 mod moments;
 mod own_limit;
+mod pool_classes;
 mod real_files;
 mod support;
 mod watch;

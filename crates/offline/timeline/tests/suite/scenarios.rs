@@ -2,7 +2,7 @@
 
 use msmemscope_event::{
     AccessKind, AllocationInterface, AutogradPhase, BlockProperties, Device, Fact, Framework, KernelPhase, LoopKind,
-    Pool, ProcessInfoKey, RecordingState, SnapshotNumbers, StackId, StringId,
+    Pool, PoolRefusal, PoolSegment, ProcessInfoKey, RecordingState, SnapshotNumbers, StackId, StringId,
 };
 use msmemscope_timeline::{
     DeviceFilter, EventFilter, EventKind, EventKinds, LoopSet, StepSource, TimelineEvent, TimelineSettings,
@@ -633,6 +633,29 @@ fn the_first_refusal_has_a_snapshot_of_what_was_held_then() {
         })
         .collect();
     assert_eq!(own, [(7, true, StackId(9)), (8, false, StackId(9))]);
+}
+
+#[test]
+fn a_pool_that_gives_up_has_the_segments_that_its_thread_has_told() {
+    let mut facts = Facts::default();
+    let segment = |address| PoolSegment { address, size_bytes: 20, ..PoolSegment::default() };
+    let told = |address| Fact::PoolSegment { device: NPU, segment: segment(address) };
+    let gives_up = |segments| Fact::PoolRefusal {
+        device: NPU,
+        refusal: PoolRefusal { requested_bytes: 90, segments, ..PoolRefusal::default() },
+    };
+    facts.at(1, told(0x1000)).on_thread(2, 2, told(0x2000)).at(3, told(0x3000)).at(4, gives_up(2));
+    // One of these was not recorded.
+    facts.on_thread(2, 5, gives_up(2)).at(6, gives_up(0));
+    let (events, _) = facts.run();
+    let seen: Vec<Vec<u64>> = events
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::PoolGaveUp(gave_up) => Some(gave_up.segments.iter().map(|segment| segment.address).collect()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(seen, [vec![0x1000, 0x3000], vec![], vec![]]);
 }
 
 #[test]
