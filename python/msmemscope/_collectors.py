@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Callable
 
-from . import _host_tensors, _import_hook, _internal, _messages, _mindspore, _mstx
+from . import _host_tensors, _import_hook, _internal, _memory_limit, _messages, _mindspore, _mstx
 from ._snapshot import observe_out_of_memory
 from ._tracer import tracer
 from ._watcher import watcher
@@ -73,5 +73,6 @@ def _follow_torch_npu() -> None:
         if _internal.is_at_work():  # asking brings the runtime up
             observe_out_of_memory()
         _mstx.follow()
+        _memory_limit.follow()
     else:
         _import_hook.when_imported("torch_npu", synchronise)

@@ -40,15 +40,18 @@ def follow() -> None:
     """See the marks and ranges of torch_npu, once it is imported."""
     native = getattr(sys.modules.get("torch_npu"), "_C", None)
     # Releases before 2.5 have their mark apart from the rest.
-    _replace(native, "_mark", _mark)
+    replace(native, "_mark", _mark)
     for name, relay in _RELAYS.items():
-        _replace(getattr(native, "_mstx", None), name, relay)
+        replace(getattr(native, "_mstx", None), name, relay)
 
 
-def _replace(owner: Any, name: str, relay: Callable[[_Native], _Native]) -> None:
+def replace(owner: Any, name: str, relay: Callable[[_Native], _Native]) -> bool:
+    """Put a function in the place of a native one that it is made of; false if it is there already, or not at all."""
     original = getattr(owner, name, None)
-    if original is not None and not hasattr(original, "__wrapped__"):
-        setattr(owner, name, functools.wraps(original)(relay(original)))
+    if original is None or hasattr(original, "__wrapped__"):
+        return False
+    setattr(owner, name, functools.wraps(original)(relay(original)))
+    return True
 
 
 def _domain(arguments: tuple[Any, ...]) -> str:

@@ -87,6 +87,14 @@ fn unseen_pools(text: &str) {
     }
 }
 
+/// The job has limited PyTorch's pool on a device to a part of the card's memory.
+#[pyfunction]
+fn memory_fraction(device_id: i64, fraction: f64) {
+    if let Some(recorder) = recorder() {
+        recorder.memory_fraction(Device::from_id(device_id), fraction);
+    }
+}
+
 /// The place of this process in its job: its rank, and of how many.
 #[pyfunction]
 fn place(rank: u32, world_size: u32) {
@@ -239,6 +247,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(relay_range_end, module)?)?;
     module.add_function(wrap_pyfunction!(message, module)?)?;
     module.add_function(wrap_pyfunction!(unseen_pools, module)?)?;
+    module.add_function(wrap_pyfunction!(memory_fraction, module)?)?;
     module.add_function(wrap_pyfunction!(place, module)?)?;
     module.add_function(wrap_pyfunction!(failures_are_told, module)?)?;
     module.add_function(wrap_pyfunction!(autograd, module)?)?;

@@ -186,6 +186,8 @@ methods! {
         = pool_refused(pool as u32, device.code(), size_bytes, u32::from(is_limited));
     /// The pool of a framework has given up.
     fn pool_gave_up(fact: &PoolRefusalFact) = pool_gave_up(fact);
+    /// The job has limited PyTorch's pool on a device to a part of the card's memory.
+    fn memory_fraction(device: Device, fraction: f64) = memory_fraction(device.code(), fraction);
 }
 
 impl Recorder {

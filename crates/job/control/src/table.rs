@@ -338,6 +338,9 @@ pub struct ControlTable {
 
     /// The pool of a framework has given up, and says what it was asked for and how its segments look.
     pub pool_gave_up: unsafe extern "C" fn(fact: *const PoolRefusalFact),
+
+    /// The job has limited PyTorch's pool on a device, given by its code, to this part of the card's memory.
+    pub memory_fraction: unsafe extern "C" fn(device: u32, fraction: f64),
 }
 
 /// The runtime was initialised or a device was chosen.

@@ -3,6 +3,9 @@
 use crate::block::coded_enum;
 use crate::{BlockProperties, CodeId, Device, ModuleId, Pool, StackId, StringId};
 
+/// The call by which a job limits PyTorch's pool on a device.
+pub const MEMORY_FRACTION: &str = "set_per_process_memory_fraction";
+
 /// Message of a range that is a step.
 pub const STEP_RANGE_MESSAGE: &[u8] = b"step start";
 
@@ -204,7 +207,8 @@ coded_enum! {
         PythonVersion = 6,
         /// A key this version does not know.
         Other = 7,
-        /// Variables that tell frameworks how to allocate, `NAME=value` each on a line.
+        /// Variables that tell frameworks how to allocate, `NAME=value` each on a line; what part of a card's memory a call
+        /// left to PyTorch's pool, as [`MEMORY_FRACTION`]`(device)=part`. What is said last counts.
         AllocatorSettings = 8,
         /// Pools of frameworks that are used and cannot be seen, `POOL=reason` each on a line.
         UnseenPools = 9,

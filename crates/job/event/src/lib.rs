@@ -17,11 +17,11 @@ mod watch;
 pub use block::{AddressSpace, AllocationInterface, BlockProperties, MemoryType, PageType, Pool};
 pub use device::Device;
 pub use device_map::DeviceMap;
-pub use fact::STEP_RANGE_MESSAGE;
 pub use fact::{
     AccessKind, AutogradPhase, Fact, Framework, KernelPhase, LoopKind, LossReason, PoolRefusal, PoolSegment,
     ProcessInfoKey, PythonCallPhase, PythonFrame, RecordingState, Severity, SnapshotNumbers, SystemEvent, WorkPhase,
 };
+pub use fact::{MEMORY_FRACTION, STEP_RANGE_MESSAGE};
 pub use module_names::driver_module_name;
 pub use place::Place;
 pub use ranges::ByteRange;

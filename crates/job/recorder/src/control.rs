@@ -74,6 +74,7 @@ static TABLE: ControlTable = ControlTable {
     answer_request,
     pool_refused,
     pool_gave_up,
+    memory_fraction,
 };
 
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -382,6 +383,12 @@ unsafe extern "C" fn pool_gave_up(fact: *const PoolRefusalFact) {
         segments: segments.len() as u64,
     };
     thread::record_rare_now(&Fact::PoolRefusal { device, refusal });
+}
+
+unsafe extern "C" fn memory_fraction(device: u32, fraction: f64) {
+    let visible = std::env::var_os("ASCEND_RT_VISIBLE_DEVICES").unwrap_or_default();
+    let device = DeviceMap::parse(visible.as_bytes()).physical(Device::from_code(device));
+    guarded((), || introduction::set_memory_fraction(device, fraction));
 }
 
 unsafe extern "C" fn label_push(level: u32, label: u32) {

@@ -3,12 +3,12 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use msmemscope_control::SOURCE_POOL;
 use msmemscope_courtesy::Descriptor;
-use msmemscope_event::{Fact, ProcessInfoKey, StackId};
+use msmemscope_event::{Device, Fact, MEMORY_FRACTION, ProcessInfoKey, StackId};
 use msmemscope_trace::codec::LARGEST_TEXT_BYTES;
 use msmemscope_trace::writer::Chunk;
 
@@ -61,7 +61,27 @@ pub fn introduce(chunk: &mut Chunk, event_ns: u64) {
     put(Fact::Recording { state: state::current() });
 }
 
-/// The variables of the job that tell frameworks how to allocate.
+/// What the job has said by calls about how frameworks allocate: device and part of the card's memory.
+static MEMORY_FRACTIONS: Mutex<Vec<(Device, f64)>> = Mutex::new(Vec::new());
+
+/// Writes down what part of a card's memory PyTorch's pool may have, now or when the recording begins.
+pub fn set_memory_fraction(device: Device, fraction: f64) {
+    {
+        // Only the interpreter's lock holder comes here, so it is free but in a child forked in between.
+        let Ok(mut fractions) = MEMORY_FRACTIONS.try_lock() else { return };
+        match fractions.iter_mut().find(|(known, _)| *known == device) {
+            Some((_, known)) if *known == fraction => return,
+            Some((_, known)) => *known = fraction,
+            None => fractions.push((device, fraction)),
+        }
+    }
+    if existing().is_some() && !state::is_disabled() {
+        let key = ProcessInfoKey::AllocatorSettings;
+        errno::aside(|| thread::record_now(&Fact::ProcessInfo { key, text: &allocator_settings() }));
+    }
+}
+
+/// What tells frameworks how to allocate: variables of the job, and calls that it made.
 fn allocator_settings() -> Vec<u8> {
     const NAMES: [&str; 5] = [
         "PYTORCH_NPU_ALLOC_CONF",
@@ -76,6 +96,11 @@ fn allocator_settings() -> Vec<u8> {
         text.push(b'=');
         text.extend_from_slice(value.as_bytes());
         text.push(b'\n');
+    }
+    if let Ok(fractions) = MEMORY_FRACTIONS.try_lock() {
+        for (device, fraction) in &*fractions {
+            text.extend_from_slice(format!("{MEMORY_FRACTION}({device})={fraction}\n").as_bytes());
+        }
     }
     text
 }
