@@ -21,9 +21,11 @@ EXAMPLES = {
     "inference.py": ("inference.py", "--steps", "20"),
     "expandable_segments.py": ("expandable_segments.py",),
 }
-# Uses three streams; no example does.
+# What no example does: uses three streams; frees blocks that another stream works on; sets itself a limit.
 STREAMS = "streams.py"
-JOBS = {STREAMS: (Path(__file__).parent / "jobs" / STREAMS,)}
+WAITING = "waiting_blocks.py"
+LIMITED = "limited.py"
+JOBS = {job: (Path(__file__).parent / "jobs" / job,) for job in (STREAMS, WAITING, LIMITED)}
 # What it asks for depends on what it gets, so only its own settings say anything about it.
 OUT_OF_MEMORY = ("out_of_memory.py",)
 # As the variable has them. One of the examples would choose for itself if nothing were set.
@@ -40,6 +42,9 @@ SETTINGS = [
 ]
 # Small enough to be filled.
 CARD_BYTES = 1 << 30
+# The limit that `LIMITED` sets itself, which the variable does not take, and what collects garbage below it.
+LIMIT = "per_process_memory_fraction:0.25"
+COLLECTING = "garbage_collection_threshold:0.6"
 
 
 @dataclass

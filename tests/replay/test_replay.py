@@ -7,7 +7,20 @@ import os
 from pathlib import Path
 
 import pytest
-from replaying import DEFAULTS, EXACT, EXAMPLES, SETTINGS, STREAMS, predicted, real, record
+from replaying import (
+    COLLECTING,
+    DEFAULTS,
+    EXACT,
+    EXAMPLES,
+    LIMIT,
+    LIMITED,
+    SETTINGS,
+    STREAMS,
+    WAITING,
+    predicted,
+    real,
+    record,
+)
 
 ROWS = {}
 
@@ -61,6 +74,29 @@ def test_several_streams_are_replayed_as_such(recordings, settings):
     prediction = predicted(recordings(STREAMS, EXACT), settings)
     assert prediction.reserved == reality.reserved
     assert prediction.driver_calls == reality.driver_calls
+    ROWS[STREAMS, settings] = (max(reality.reserved), max(prediction.reserved), prediction.peaks)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_what_waits_for_other_streams_is_held_back(recordings, settings):
+    reality, card = real(recordings(WAITING, settings))
+    assert card["held_back"] > 0, "nobody records it, but the addresses show it"
+    assert card["agreement"]["differing"] == 0
+    prediction = predicted(recordings(WAITING, EXACT), settings)
+    # How long a block waits is known by whoever got it next, which is not the same under other settings.
+    ROWS[WAITING, settings] = (max(reality.reserved), max(prediction.reserved), prediction.peaks)
+
+
+@pytest.mark.parametrize("settings", [COLLECTING, *SETTINGS])
+def test_garbage_is_collected_below_the_limit_that_a_job_sets(recordings, settings):
+    reality, card = real(recordings(LIMITED, settings))
+    assert LIMIT in card["recorded_settings"]
+    assert card["agreement"]["differing"] == 0
+    assert card["agreement"]["driver_calls"][0] == card["agreement"]["driver_calls"][1]
+    prediction = predicted(recordings(LIMITED, EXACT), f"{settings},{LIMIT}")
+    assert prediction.reserved == reality.reserved
+    assert prediction.driver_calls == reality.driver_calls
+    ROWS[LIMITED, settings] = (max(reality.reserved), max(prediction.reserved), prediction.peaks)
 
 
 def test_the_table_is_whole():

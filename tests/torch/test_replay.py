@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "replay"))
 
-from replaying import DEFAULTS, EXACT, STREAMS, predicted, real, record
+from replaying import COLLECTING, DEFAULTS, EXACT, LIMIT, LIMITED, STREAMS, WAITING, predicted, real, record
 
 
 @pytest.mark.parametrize("example", ["mlp.py", "expandable_segments.py"])
@@ -26,4 +26,18 @@ def test_blocks_of_several_streams_are_told_apart(tmp_path):
     recording = record(tmp_path, STREAMS, DEFAULTS)
     _, card = real(recording)
     assert card["streams"] == 3
+    assert card["agreement"]["differing"] == 0
+
+
+def test_blocks_that_wait_for_other_streams_are_found_by_their_addresses(tmp_path):
+    recording = record(tmp_path, WAITING, DEFAULTS)
+    _, card = real(recording)
+    assert card["held_back"] > 0
+    assert card["agreement"]["differing"] == 0
+
+
+def test_the_limit_that_a_job_sets_is_recorded(tmp_path):
+    recording = record(tmp_path, LIMITED, COLLECTING)
+    _, card = real(recording)
+    assert card["recorded_settings"] == f"{COLLECTING},{LIMIT}"
     assert card["agreement"]["differing"] == 0

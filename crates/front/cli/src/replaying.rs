@@ -21,9 +21,6 @@ use crate::result_file::write_result;
 use crate::terminal::Terminal;
 use crate::{Outcome, print_text};
 
-/// The variables that tell torch_npu's allocator how to behave.
-const VARIABLES: [&str; 2] = ["PYTORCH_NPU_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
-
 /// `replay <path>...`
 pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let wanted = wanted(invocation)?;
@@ -131,10 +128,8 @@ fn collected(recording: &Recording) -> Result<Vec<Requests>, String> {
     let stated = RecordingNames::new(recording).allocator_settings();
     let settings_are_assumed = stated.is_none() && matches!(recording, Recording::Process(_));
     let stated = stated.unwrap_or_default();
-    let value = stated.lines().find_map(|line| VARIABLES.iter().find_map(|name| line.strip_prefix(name)));
-    let settings = AllocatorSettings::parse(value.unwrap_or_default())
+    let mut collector = Collector::of_job(&stated)
         .map_err(|problem| format!("the settings of the recorded job cannot be replayed: {problem}"))?;
-    let mut collector = Collector::new(settings);
     let mut bar = Bar::new("Reading");
     msmemscope_timeline::run(recording, &timeline_settings(recording), &mut collector, &mut |done, total| {
         bar.show(done, total);

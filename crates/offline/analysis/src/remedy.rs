@@ -7,7 +7,7 @@
 use msmemscope_event::Pool;
 use msmemscope_import::Recording;
 use msmemscope_replay::advice::sweep;
-use msmemscope_replay::{AllocatorSettings, Collector, Requests, Trial};
+use msmemscope_replay::{Collector, Requests, Trial};
 use msmemscope_timeline::{TimelineSettings, run};
 use serde::Serialize;
 
@@ -38,8 +38,7 @@ pub(crate) fn find(recording: &Recording, failure: &Failure) -> Option<Remedy> {
     if failure.exceeds_card() || is_of_streams || !failure.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching) {
         return None;
     }
-    let settings = AllocatorSettings::parse(failure.allocator.options().map_or("", |(_, options)| options)).ok()?;
-    let mut collector = Collector::new(settings);
+    let mut collector = Collector::of_job(&failure.allocator.stated).ok()?;
     let timeline = TimelineSettings { process_ended: false, ..TimelineSettings::default() };
     run(recording, &timeline, &mut collector, &mut |_, _| {});
     let requests = collector.finish().into_iter().find(|requests| requests.device == failure.device)?;

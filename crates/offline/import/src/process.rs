@@ -7,8 +7,8 @@
 
 use msmemscope_dump::row::{Row, decimal};
 use msmemscope_event::{
-    AccessKind, AllocationInterface, BlockProperties, CodeId, Device, Fact, Framework, KernelPhase, Pool, Record,
-    RecordingState, SnapshotNumbers, StackId, StringId, SystemEvent,
+    AccessKind, AllocationInterface, BlockProperties, CodeId, Device, Fact, Framework, KernelPhase, Pool,
+    ProcessInfoKey, Record, RecordingState, SnapshotNumbers, StackId, StringId, SystemEvent,
 };
 use msmemscope_timeline::{FactSource, FactStream};
 use msmemscope_trace::Definitions;
@@ -121,6 +121,8 @@ impl Strings {
 pub(crate) struct ProcessBuilder {
     process_id: u32,
     is_snapshot: bool,
+    /// What tells the framework how to allocate, if the file says it.
+    allocator_settings: Option<String>,
     facts: Facts,
     devices: Vec<Device>,
 }
@@ -129,12 +131,17 @@ impl ProcessBuilder {
     pub(crate) fn new(process_id: u32) -> Self {
         let facts =
             Facts { records: Vec::new(), accesses: Vec::new(), snapshots: Vec::new(), strings: Strings::default() };
-        Self { process_id, is_snapshot: false, facts, devices: Vec::new() }
+        Self { process_id, is_snapshot: false, allocator_settings: None, facts, devices: Vec::new() }
     }
 
     /// Of what another tool saw at one moment, of a process that it does not name.
     pub(crate) fn of_snapshot() -> Self {
         Self { is_snapshot: true, ..Self::new(0) }
+    }
+
+    /// The variables that tell the framework how to allocate, `NAME=value` each on a line.
+    pub(crate) fn set_allocator_settings(&mut self, settings: String) {
+        self.allocator_settings = Some(settings);
     }
 
     /// Takes in a row. Returns false if it says nothing new.
@@ -290,7 +297,7 @@ impl ProcessBuilder {
                 allocation_owners.push(owner);
             }
         }
-        let definitions = define(&self.facts);
+        let definitions = define(&self.facts, self.allocator_settings.as_deref());
         let process = ImportedProcess {
             path,
             process_id: self.process_id,
@@ -456,7 +463,7 @@ fn stack_text(cell: &[u8]) -> &[u8] {
 }
 
 /// Definitions of all texts; Python stacks also as frames.
-fn define(facts: &Facts) -> Definitions {
+fn define(facts: &Facts, allocator_settings: Option<&str>) -> Definitions {
     let mut definitions = Definitions::default();
     let mut learn = |fact: Fact<'_>| {
         definitions.learn(&Record {
@@ -467,6 +474,9 @@ fn define(facts: &Facts) -> Definitions {
             fact,
         });
     };
+    if let Some(settings) = allocator_settings {
+        learn(Fact::ProcessInfo { key: ProcessInfoKey::AllocatorSettings, text: settings.as_bytes() });
+    }
     for (index, text) in facts.strings.texts.iter().enumerate() {
         learn(Fact::DefineString { id: StringId(index as u32 + 1), text });
     }

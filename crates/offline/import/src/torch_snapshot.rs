@@ -6,6 +6,8 @@
 //! In a pickle the same thing may stand in many places. PyTorch does so with frames; a hostile file can do so with
 //! segments, blocks and events, and say in a few kilobytes what would take days to read. `Room` is the end of that.
 
+use std::collections::BTreeMap;
+
 use msmemscope_dump::row::Row;
 use msmemscope_event::{BlockProperties, Device, Pool};
 use rustc_hash::FxHashMap;
@@ -16,6 +18,10 @@ use crate::process::ProcessBuilder;
 
 /// PyTorch's allocator gives multiples of this; its history has the sizes that were asked for.
 const GRANULE_BYTES: u64 = 512;
+/// What torch_npu adds to every request on cards whose kernels read past the end of their memory.
+const PADDING_BYTES: u64 = 32;
+/// What torch_npu calls its settings where a snapshot does not.
+const SETTINGS_VARIABLE: &str = "PYTORCH_NPU_ALLOC_CONF";
 /// Between two events of a history that has no times.
 const NANOSECONDS_PER_EVENT: u64 = 1_000;
 /// More devices than any machine has: a snapshot with more is damaged.
@@ -40,7 +46,9 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
         stacks: FxHashMap::default(),
         rows: 0,
         room,
+        sizes: Sizes::default(),
     };
+    let mut is_expandable = false;
     let mut states: FxHashMap<u16, State> = FxHashMap::default();
     for &segment in pickle.elements(segments) {
         snapshot.room.take_entry(&pickle, segment)?;
@@ -49,6 +57,7 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
         let state = states.entry(device).or_default();
         state.reserved_bytes = state.reserved_bytes.saturating_add(number(b"total_size")?);
         state.segments.push((number(b"address")?, number(b"total_size")?));
+        is_expandable |= matches!(pickle.get(segment, b"is_expandable"), Some(Value::Truth(true)));
         let stream = stream_of(&pickle, segment);
         let blocks = pickle.get(segment, b"blocks").unwrap_or(Value::Nothing);
         // Older snapshots have no addresses of blocks: they follow one another.
@@ -63,6 +72,9 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
             if is_in_use {
                 let frames = pickle.get(block, b"frames").unwrap_or(Value::Nothing);
                 state.in_use.insert(address, (size_bytes, frames, stream));
+                if let Some(requested_bytes) = pickle.number(block, b"requested_size") {
+                    snapshot.sizes.judge(requested_bytes, |padded_bytes| padded_bytes == size_bytes);
+                }
             }
         }
     }
@@ -79,7 +91,13 @@ pub(crate) fn read(file: &[u8]) -> Result<ProcessBuilder, String> {
     devices.sort_unstable_by_key(|(device, _)| *device);
     let mut histories: Vec<Vec<Event>> = Vec::with_capacity(devices.len());
     for (_, state) in &devices {
-        histories.push(snapshot.events(state.history)?);
+        let events = snapshot.events(state.history)?;
+        snapshot.sizes.look_at(&events);
+        is_expandable |= events.iter().any(|event| matches!(event.action, Action::Mapped | Action::Unmapped));
+        histories.push(events);
+    }
+    if let Some(settings) = settings_of(&pickle, is_expandable) {
+        snapshot.builder.set_allocator_settings(settings);
     }
     let first_ns = histories.iter().flatten().map(|event| event.at_ns).min().unwrap_or(NANOSECONDS_PER_EVENT);
     snapshot.row(first_ns, Value::Nothing, Meaning::RecordingStarts { free_and_total_bytes: None });
@@ -95,7 +113,67 @@ fn stream_of(pickle: &Pickle<'_>, entry: Value) -> u32 {
     pickle.number(entry, b"stream").unwrap_or(0) as u32
 }
 
-/// The size of the block that PyTorch gives to who asks for a size.
+/// The settings of the allocator as variables, if they are known: our own snapshots say them, others show whether segments
+/// grow.
+fn settings_of(pickle: &Pickle<'_>, is_expandable: bool) -> Option<String> {
+    let stated = pickle.get(pickle.root, b"allocator_settings").unwrap_or(Value::Nothing);
+    let variable = |name: &str| {
+        let value = pickle.text(pickle.get(stated, name.as_bytes())?)?;
+        Some(format!("{name}={}\n", String::from_utf8_lossy(value)))
+    };
+    let is_named = |settings: &String| settings.len() > SETTINGS_VARIABLE.len() + "=\n".len();
+    let stated = [SETTINGS_VARIABLE, "PYTORCH_ALLOC_CONF"].into_iter().find_map(variable).filter(is_named);
+    stated.or_else(|| is_expandable.then(|| format!("{SETTINGS_VARIABLE}=expandable_segments:True\n")))
+}
+
+/// How large blocks are for what was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sizes {
+    /// Blocks that can only be as large as they are, or lie where they lie, if the allocator pads requests, and those that
+    /// cannot if it does.
+    padded: u64,
+    not_padded: u64,
+}
+
+impl Sizes {
+    /// The size of the block that is given to who asks for a size.
+    fn of_block(self, requested_bytes: u64) -> u64 {
+        let is_padded = self.padded > 0 && self.not_padded == 0;
+        in_granules(if is_padded { requested_bytes.saturating_add(PADDING_BYTES) } else { requested_bytes })
+    }
+
+    /// Learns from a request for which one of two sizes is right.
+    fn judge(&mut self, requested_bytes: u64, is_right: impl Fn(u64) -> bool) {
+        let (plain_bytes, padded_bytes) =
+            (in_granules(requested_bytes), in_granules(requested_bytes.saturating_add(PADDING_BYTES)));
+        if plain_bytes != padded_bytes {
+            self.padded += u64::from(is_right(padded_bytes));
+            self.not_padded += u64::from(is_right(plain_bytes));
+        }
+    }
+
+    /// Learns from where blocks lie: most follow one another without a gap.
+    fn look_at(&mut self, events: &[Event]) {
+        let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+        for event in events {
+            match event.action {
+                Action::Allocated => {
+                    if let Some((&before, &size_bytes)) = live.range(..event.address).next_back() {
+                        self.judge(size_bytes, |bytes| before.saturating_add(bytes) == event.address);
+                    }
+                    if let Some((&behind, _)) = live.range(event.address.saturating_add(1)..).next() {
+                        self.judge(event.size_bytes, |bytes| event.address.saturating_add(bytes) == behind);
+                    }
+                    live.insert(event.address, event.size_bytes);
+                }
+                Action::FreeRequested | Action::FreeCompleted => _ = live.remove(&event.address),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A size as the allocator rounds it.
 fn in_granules(size_bytes: u64) -> u64 {
     size_bytes.max(1).div_ceil(GRANULE_BYTES).saturating_mul(GRANULE_BYTES)
 }
@@ -234,6 +312,7 @@ struct Snapshot<'p, 'f> {
     stacks: FxHashMap<u32, Vec<u8>>,
     rows: u64,
     room: Room,
+    sizes: Sizes,
 }
 
 impl Snapshot<'_, '_> {
@@ -258,7 +337,7 @@ impl Snapshot<'_, '_> {
     }
 
     fn take_device(&mut self, device: Device, state: &State, events: &[Event], first_ns: u64) {
-        let before = Before::of(events, state);
+        let before = Before::of(events, state, self.sizes);
         let mut reserved_bytes = before.reserved_bytes;
         for &(address, size_bytes) in &before.segments {
             let block = Described { shadow: true, ..Described::at(address, size_bytes) };
@@ -277,7 +356,7 @@ impl Snapshot<'_, '_> {
                     // The sizes of blocks are known exactly for those that are in use at the end.
                     let size_bytes = match before.alive_at_end.get(&index) {
                         Some(&size_bytes) => size_bytes,
-                        None => in_granules(event.size_bytes),
+                        None => self.sizes.of_block(event.size_bytes),
                     };
                     let (total_bytes, stream) = (Some(reserved_bytes), event.stream);
                     let block = Described { total_bytes, stream, ..Described::at(event.address, size_bytes) };
@@ -395,7 +474,7 @@ struct Before {
 }
 
 impl Before {
-    fn of(events: &[Event], state: &State) -> Self {
+    fn of(events: &[Event], state: &State, sizes: Sizes) -> Self {
         let mut before = Self {
             reserved_bytes: state.reserved_bytes,
             segments: Vec::new(),
@@ -417,7 +496,7 @@ impl Before {
                         Some(None) if event.action == Action::FreeCompleted => continue,
                         Some(_) => {}
                         None => {
-                            let size_bytes = in_granules(event.size_bytes);
+                            let size_bytes = sizes.of_block(event.size_bytes);
                             before.blocks.push((event.address, size_bytes, Value::Nothing, event.stream));
                         }
                     }

@@ -9,26 +9,20 @@
 //! * If there is none, the driver is asked: 2 MiB for small requests, 20 MiB below 10 MiB, else multiples of 2 MiB.
 //! * If the driver refuses, cached blocks that nobody uses any part of are given back, and it is asked once more.
 //! * A freed block is joined with its free neighbours.
+//! * A block that another stream still works on (`record_stream`) joins them when that has done with it, or when
+//!   everything unused is given back: then it is waited for.
 //! * With expandable segments there is one long range of addresses per pool and stream, into which memory is mapped in
 //!   pieces of 2 or 20 MiB, at the lowest address where the request finds room.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::driver::Driver;
-use crate::settings::{AllocatorSettings, HUGE_PAGE_BYTES, MIB};
+use crate::settings::{AllocatorSettings, MIB, SMALL_BYTES, SMALL_SEGMENT_BYTES};
 
 /// Smallest block and unit of all sizes.
 pub(crate) const GRANULE_BYTES: u64 = 512;
-/// Largest request that is small.
-pub(crate) const SMALL_BYTES: u64 = MIB;
-/// What small requests share.
-const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
-/// Requests from here on have segments of their own.
-const OWN_SEGMENT_BYTES: u64 = 10 * MIB;
-/// Multiples of which segments are asked for.
-const SEGMENT_MULTIPLE_BYTES: u64 = 2 * MIB;
 /// Requests from here on are aligned in expandable segments.
-const ALIGNED_REQUEST_BYTES: u64 = 2 * MIB;
+pub(crate) const ALIGNED_REQUEST_BYTES: u64 = 2 * MIB;
 /// Size of a card if nobody says it; only the length of address ranges depends on it.
 const ASSUMED_CARD_BYTES: u64 = 1 << 40;
 
@@ -93,6 +87,8 @@ pub(crate) struct Allocator {
     vacant: Vec<BlockNumber>,
     /// By stream and kind: `2 * stream` has small blocks, the next one large ones.
     pools: Vec<Pool>,
+    /// Blocks that were freed and cannot be used again yet, by their numbers.
+    waiting: BTreeMap<u64, BlockNumber>,
     /// Searches in pools of small and of large blocks.
     searches: [u64; 2],
     pub(crate) reserved_bytes: u64,
@@ -114,6 +110,7 @@ impl Allocator {
             blocks: Vec::new(),
             vacant: Vec::new(),
             pools: Vec::new(),
+            waiting: BTreeMap::new(),
             searches: [0; 2],
             reserved_bytes: 0,
             used_bytes: 0,
@@ -128,7 +125,7 @@ impl Allocator {
         if self.pools.len() <= pool {
             self.pools.resize_with(pool + 1, Pool::default);
         }
-        let segment_bytes = self.segment_bytes(size_bytes);
+        let segment_bytes = self.settings.segment_bytes(size_bytes);
         let found = match self.find_free(pool, size_bytes) {
             Some(block) => block,
             None => self.block_from_driver(pool, size_bytes, segment_bytes)?,
@@ -138,19 +135,6 @@ impl Allocator {
         self.blocks[block as usize].state = State::Used;
         self.used_bytes += self.blocks[block as usize].size_bytes;
         Ok(block)
-    }
-
-    /// What a new segment for a request is large.
-    fn segment_bytes(&self, size_bytes: u64) -> u64 {
-        if size_bytes <= SMALL_BYTES {
-            SMALL_SEGMENT_BYTES
-        } else if self.settings.huge_pages {
-            size_bytes.next_multiple_of(HUGE_PAGE_BYTES)
-        } else if size_bytes < OWN_SEGMENT_BYTES {
-            self.settings.large_segment_bytes
-        } else {
-            size_bytes.next_multiple_of(SEGMENT_MULTIPLE_BYTES)
-        }
     }
 
     /// The best free block, taken out of its pool.
@@ -384,9 +368,25 @@ impl Allocator {
 
     /// Takes a block back.
     pub(crate) fn free(&mut self, number: BlockNumber) {
-        let block = &mut self.blocks[number as usize];
-        block.state = State::Free;
-        self.used_bytes -= block.size_bytes;
+        self.used_bytes -= self.blocks[number as usize].size_bytes;
+        self.make_free(number);
+    }
+
+    /// Takes a block back that another stream still works on: it is not used any more, and cannot be yet.
+    pub(crate) fn free_later(&mut self, number: BlockNumber, waiting: u64) {
+        self.used_bytes -= self.blocks[number as usize].size_bytes;
+        self.waiting.insert(waiting, number);
+    }
+
+    /// The other stream has done with a block, unless it was waited for.
+    pub(crate) fn release_waiting(&mut self, waiting: u64) {
+        if let Some(number) = self.waiting.remove(&waiting) {
+            self.make_free(number);
+        }
+    }
+
+    fn make_free(&mut self, number: BlockNumber) {
+        self.blocks[number as usize].state = State::Free;
         self.join(number);
         self.insert_free(number);
     }
@@ -421,8 +421,11 @@ impl Allocator {
         }
     }
 
-    /// Gives everything back that nobody uses any part of.
+    /// Gives everything back that nobody uses any part of, after all streams have done with what they work on.
     pub(crate) fn empty_cache(&mut self) {
+        for number in std::mem::take(&mut self.waiting).into_values() {
+            self.make_free(number);
+        }
         for pool in 0..self.pools.len() {
             self.release_pool(pool);
         }
@@ -713,6 +716,24 @@ mod tests {
         block(&mut allocator, 60 * MIB);
         assert_eq!(allocator.driver.frees, 3, "all are as old as their average");
         assert_eq!(allocator.reserved_bytes, 60 * MIB);
+    }
+
+    #[test]
+    fn what_other_streams_work_on_is_used_again_later() {
+        let mut allocator = allocator("", Some(100 * MIB));
+        let first = block(&mut allocator, 40 * MIB);
+        allocator.free_later(first, 7);
+        assert_eq!((allocator.reserved_bytes, allocator.used_bytes), (40 * MIB, 0));
+        let second = block(&mut allocator, 40 * MIB);
+        assert_eq!(allocator.reserved_bytes, 80 * MIB, "the first one is not free yet");
+        allocator.release_waiting(7);
+        allocator.release_waiting(7);
+        let third = block(&mut allocator, 40 * MIB);
+        assert_eq!(allocator.reserved_bytes, 80 * MIB, "now it is");
+        allocator.free_later(second, 8);
+        allocator.free_later(third, 9);
+        block(&mut allocator, 90 * MIB);
+        assert_eq!((allocator.reserved_bytes, allocator.retries), (90 * MIB, 1), "before it runs out, it waits");
     }
 
     proptest! {

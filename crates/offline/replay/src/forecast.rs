@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::requests::StepUse;
+use crate::requests::{Requests, StepUse};
 
 /// Fewer steps say nothing about growth.
 const FEWEST_STEPS: usize = 4;
@@ -10,7 +10,12 @@ const FEWEST_STEPS: usize = 4;
 const WARM_UP_STEPS: usize = 2;
 /// Slopes below this many of their own uncertainties are noise.
 const CLEAR_SLOPE: f64 = 3.0;
+/// Shorter recordings without steps say nothing about growth: a job builds up what it needs.
+const SHORTEST_SECONDS: f64 = 60.0;
+/// This part of the time counts as building up.
+const WARM_UP_PART: usize = 4;
 const NANOSECONDS_PER_SECOND: f64 = 1e9;
+const SECONDS_PER_HOUR: f64 = 3600.0;
 
 /// A line through points, by least squares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -80,6 +85,55 @@ pub fn growth(steps: &[StepUse], left_bytes: Option<u64>) -> Option<Growth> {
         error_bytes_per_step: line.slope_error,
         seconds_per_step: last.start_ns.saturating_sub(first.start_ns) as f64 / NANOSECONDS_PER_SECOND / rounds,
         steps_until_full,
+    })
+}
+
+/// How memory in use grows in the course of time, and when the card is full.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct GrowthByTime {
+    /// Seconds it was measured over.
+    pub seconds: f64,
+    /// Bytes more in use every hour.
+    pub bytes_per_hour: f64,
+    /// Standard error of it.
+    pub error_bytes_per_hour: f64,
+    /// Seconds after the recording until the card is full: expected, least, and most if there is a limit to it.
+    pub seconds_until_full: Option<[Option<f64>; 3]>,
+}
+
+/// The growth in the course of time where there are too few steps to go by. It must be there in the later half as well:
+/// jobs build up what they need, and then do not grow.
+pub(crate) fn growth_by_time(requests: &Requests, left_bytes: Option<u64>) -> Option<GrowthByTime> {
+    if requests.steps.len() >= WARM_UP_STEPS + FEWEST_STEPS {
+        return None;
+    }
+    let (course, window_seconds) = (&requests.course, requests.course.window_ns() as f64 / NANOSECONDS_PER_SECOND);
+    // The last window may not be over.
+    let windows = course.peaks_bytes().split_last()?.1;
+    let points: Vec<(f64, f64)> = windows
+        .iter()
+        .enumerate()
+        .skip(windows.len() / WARM_UP_PART)
+        .map(|(window, &peak_bytes)| (window as f64 * window_seconds, peak_bytes as f64))
+        .collect();
+    let seconds = points.len() as f64 * window_seconds;
+    if windows.len() as f64 * window_seconds < SHORTEST_SECONDS {
+        return None;
+    }
+    let is_clear = |line: &Line| line.slope > 0.0 && line.slope >= CLEAR_SLOPE * line.slope_error;
+    let line_of_half = line(&points[points.len() / 2..]).filter(is_clear)?;
+    let line = line(&points).filter(is_clear)?;
+    if line.slope * SECONDS_PER_HOUR < 1.0 || line_of_half.slope < line.slope / 2.0 {
+        return None;
+    }
+    let until = |slope: f64| left_bytes.filter(|_| slope > 0.0).map(|left_bytes| left_bytes as f64 / slope);
+    let error = 2.0 * line.slope_error;
+    Some(GrowthByTime {
+        seconds,
+        bytes_per_hour: line.slope * SECONDS_PER_HOUR,
+        error_bytes_per_hour: line.slope_error * SECONDS_PER_HOUR,
+        seconds_until_full: left_bytes
+            .map(|_| [until(line.slope), until(line.slope + error), until(line.slope - error)]),
     })
 }
 

@@ -8,9 +8,9 @@
 //! * [`settings`]: how the allocator can be told to behave.
 //! * [`requests`], `split`: what a recorded job asked for.
 //! * `allocator`, `driver`: the model.
-//! * [`mod@replay`]: runs requests through the model.
+//! * [`mod@replay`]: runs requests through the model; `agreement`: holds it against the recording.
 //! * [`advice`]: which settings would help, and the smallest card.
-//! * [`forecast`]: where growth leads, and what other batch sizes would need.
+//! * [`forecast`], with the `course` of memory in use: where growth leads, and what other batch sizes would need.
 //! * [`mod@study`]: all of it about one card.
 #![forbid(unsafe_code)]
 
@@ -21,12 +21,14 @@ pub mod requests;
 pub mod settings;
 pub mod study;
 
+mod agreement;
 mod allocator;
+mod course;
 mod driver;
 mod split;
 
 pub use advice::{Trial, smallest_card, sweep};
-pub use forecast::{BatchFit, Growth, batch_fit, growth};
+pub use forecast::{BatchFit, Growth, GrowthByTime, batch_fit, growth};
 pub use replay::{Conditions, Failure, Outcome, Sizes, replay, replay_watched};
 pub use requests::{Collector, Requests};
 pub use settings::AllocatorSettings;

@@ -139,15 +139,22 @@ pub fn replay_watched(requests: &Requests, conditions: &Conditions, mut watch: i
                 outcome.peak_used_bytes = outcome.peak_used_bytes.max(allocator.used_bytes);
                 outcome.peak_card_bytes = outcome.peak_card_bytes.max(allocator.reserved_bytes + outside_bytes);
             }
-            RequestKind::Free => {
+            kind @ (RequestKind::Free | RequestKind::FreeLater) => {
                 // A block that was there before the recording has no number here.
                 if let Some(block) = blocks.get_mut(request.slot as usize)
                     && *block != BlockNumber::MAX
                 {
-                    allocator.free(*block);
+                    match kind {
+                        RequestKind::Free => allocator.free(*block),
+                        _ => allocator.free_later(*block, request.size_bytes),
+                    }
                     *block = BlockNumber::MAX;
                 }
                 changes += 1;
+            }
+            RequestKind::Release => {
+                allocator.release_waiting(request.size_bytes);
+                continue;
             }
             RequestKind::Refused => {
                 if let Ok(block) = allocator.allocate(request.size_bytes, u16::from(request.stream)) {

@@ -3,20 +3,24 @@
 //! A recording has the blocks that the pool handed out, not the sizes that were asked for. A small block is as large as
 //! its request, and so is every block of an expandable segment; a large one that was handed out whole may be up to 1 MiB
 //! larger. [`Split`](crate::split) tells these apart by following the pool's free blocks, and says how much smaller the
-//! request may have been.
+//! request may have been. It also sees which blocks the pool could not use again for a while.
 
 use std::collections::BTreeMap;
 
-use msmemscope_event::{AllocationInterface, Device, Pool};
+use msmemscope_event::{AllocationInterface, Device, MEMORY_FRACTION, Pool, StackId};
 use msmemscope_timeline::{BlockEvent, EventKind, EventSink, TimelineEvent};
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::allocator::{GRANULE_BYTES, SMALL_BYTES};
-use crate::settings::AllocatorSettings;
-use crate::split::FreeRegions;
+use crate::agreement::with_waiting_that_explains;
+use crate::allocator::GRANULE_BYTES;
+use crate::course::Course;
+use crate::settings::{AllocatorSettings, SMALL_BYTES};
+use crate::split::{FreeRegions, Taken};
 
+/// The variables that tell torch_npu's allocator how to behave.
+const VARIABLES: [&str; 2] = ["PYTORCH_NPU_ALLOC_CONF=", "PYTORCH_ALLOC_CONF="];
 /// Slot of a request that asks for no block.
 const NO_SLOT: u32 = u32::MAX;
 
@@ -43,6 +47,10 @@ pub(crate) enum RequestKind {
     Allocate,
     /// To take a block back.
     Free,
+    /// To take a block back that another stream still works on; a number for it takes the place of the size.
+    FreeLater,
+    /// Nothing: the other stream has done with a block of this number.
+    Release,
     /// To give back to the driver what nobody uses.
     EmptyCache,
     /// Nothing: from now on others hold this many bytes of the card.
@@ -111,6 +119,12 @@ pub struct Requests {
     pub streams: usize,
     /// Requests that ended in "out of memory": the job never got these blocks.
     pub refused: Vec<RefusedRequest>,
+    /// Freed blocks that the pool used again only later, as it seems: another stream still worked on them.
+    pub held_back: u64,
+    /// Blocks that were there before the recording. They are asked for one after the other before everything else.
+    pub from_before: u64,
+    /// What was in use in the course of time.
+    pub(crate) course: Course,
     pub(crate) list: Vec<Request>,
     /// What the pool held after each block began or ended.
     pub(crate) reserved_bytes: Vec<u64>,
@@ -157,6 +171,16 @@ impl Requests {
         self
     }
 
+    /// Takes all blocks to be free as soon as they are freed.
+    #[must_use]
+    pub(crate) fn without_waiting(mut self) -> Self {
+        self.list.retain(|request| request.kind != RequestKind::Release);
+        let later = self.list.iter_mut().filter(|request| request.kind == RequestKind::FreeLater);
+        later.for_each(|request| request.kind = RequestKind::Free);
+        self.held_back = 0;
+        self
+    }
+
     /// Ends with a request that failed, which no block tells about: with it, the job would have gone on.
     #[must_use]
     pub fn up_to_refused(mut self, refused: Option<RefusedRequest>) -> Self {
@@ -175,6 +199,8 @@ impl Requests {
 #[derive(Debug, Default)]
 pub struct Collector {
     settings: AllocatorSettings,
+    /// What part of a card's memory the job had left to the pool, where it said so.
+    fractions: Vec<(Device, f64)>,
     cards: BTreeMap<Device, Card>,
     card_bytes: Option<u64>,
 }
@@ -183,7 +209,7 @@ pub struct Collector {
 #[derive(Debug)]
 struct Card {
     requests: Requests,
-    regions: Option<FreeRegions>,
+    regions: FreeRegions,
     /// Bytes of the card in use as the driver tells it.
     driver_bytes: u64,
     outside_bytes: u64,
@@ -197,6 +223,8 @@ struct Card {
     /// Calls of the pool since its last event.
     recent_allocations: u64,
     recent_frees: u64,
+    /// Where the program was when the pool last gave memory back since its last event.
+    gave_back_at: StackId,
     /// Streams by their numbers in the recording, in the order in which they were first seen.
     streams: Vec<u32>,
 }
@@ -220,7 +248,21 @@ struct DriverBlock {
 impl Collector {
     /// Collects from a job whose allocator had these settings.
     pub fn new(settings: AllocatorSettings) -> Self {
-        Self { settings, cards: BTreeMap::new(), card_bytes: None }
+        Self { settings, ..Self::default() }
+    }
+
+    /// Collects from a job that has stated its settings like this: variables and calls, each on a line.
+    ///
+    /// # Errors
+    /// One line if no allocator could have had these settings.
+    pub fn of_job(stated: &str) -> Result<Self, String> {
+        let value = stated.lines().find_map(|line| VARIABLES.iter().find_map(|name| line.strip_prefix(name)));
+        let settings = AllocatorSettings::parse(value.unwrap_or_default())?;
+        let fraction = |line: &str| {
+            let (device, fraction) = line.strip_prefix(MEMORY_FRACTION)?.strip_prefix('(')?.split_once(")=")?;
+            Some((Device::from_id(device.parse().ok()?), fraction.parse().ok()?))
+        };
+        Ok(Self { fractions: stated.lines().filter_map(fraction).collect(), ..Self::new(settings) })
     }
 
     /// The requests by card; cards on which nothing was asked are left out.
@@ -232,12 +274,18 @@ impl Collector {
             card.requests.streams = card.streams.len();
             card.requests
         });
-        finished.filter(|requests| !requests.reserved_bytes.is_empty()).collect()
+        finished.filter(|requests| !requests.reserved_bytes.is_empty()).map(with_waiting_that_explains).collect()
     }
 
     fn card(&mut self, device: Device) -> &mut Card {
-        let settings = &self.settings;
-        self.cards.entry(device).or_insert_with(|| Card::new(device, settings))
+        let (settings, fractions) = (&self.settings, &self.fractions);
+        self.cards.entry(device).or_insert_with(|| {
+            let mut settings = settings.clone();
+            if let Some(&(_, fraction)) = fractions.iter().find(|(known, _)| *known == device) {
+                settings.memory_fraction = fraction;
+            }
+            Card::new(device, settings)
+        })
     }
 }
 
@@ -246,14 +294,15 @@ impl EventSink for Collector {
     fn take(&mut self, event: TimelineEvent) {
         match &event.kind {
             EventKind::Malloc(block) if block.properties.pool == Pool::PytorchCaching => {
-                self.card(event.device).allocated(&event, block);
+                let card_bytes = self.card_bytes;
+                self.card(event.device).allocated(&event, block, card_bytes);
             }
             EventKind::Free(block) if block.properties.pool == Pool::PytorchCaching && !block.alive_at_process_end => {
                 self.card(event.device).freed(&event, block);
             }
             EventKind::Malloc(block) if is_card_memory(block) => self.card(event.device).driver_allocated(block),
             EventKind::Free(block) if is_card_memory(block) && !block.alive_at_process_end => {
-                self.card(event.device).driver_freed(block);
+                self.card(event.device).driver_freed(&event, block);
             }
             EventKind::AllocationFailed { size_bytes, .. } => {
                 let refusal = Refusal { asked_bytes: *size_bytes, timestamp_ns: event.timestamp_ns };
@@ -278,22 +327,25 @@ fn is_card_memory(block: &BlockEvent) -> bool {
 }
 
 impl Card {
-    fn new(device: Device, settings: &AllocatorSettings) -> Self {
+    fn new(device: Device, settings: AllocatorSettings) -> Self {
         Self {
+            regions: FreeRegions::new(&settings),
             requests: Requests {
                 device,
-                settings: settings.clone(),
+                settings,
                 settings_are_assumed: false,
                 recorded: Recorded::default(),
                 steps: Vec::new(),
                 streams: 0,
                 refused: Vec::new(),
+                held_back: 0,
+                from_before: 0,
+                course: Course::default(),
                 list: Vec::new(),
                 reserved_bytes: Vec::new(),
                 first_ns: 0,
                 last_ns: 0,
             },
-            regions: (!settings.expandable_segments).then(|| FreeRegions::new(settings)),
             driver_bytes: 0,
             outside_bytes: 0,
             reserved_bytes: 0,
@@ -302,22 +354,31 @@ impl Card {
             unclaimed: BTreeMap::new(),
             recent_allocations: 0,
             recent_frees: 0,
+            gave_back_at: StackId::NONE,
             streams: Vec::new(),
         }
     }
 
     #[inline]
-    fn allocated(&mut self, event: &TimelineEvent, block: &BlockEvent) {
-        self.before(event, block);
-        self.refusal = None;
-        self.claim(block.address);
+    fn allocated(&mut self, event: &TimelineEvent, block: &BlockEvent, card_bytes: Option<u64>) {
         let stream = self.stream(block);
-        let slack_bytes = match &mut self.regions {
-            Some(regions) => regions.take(block.address, block.size_bytes, stream),
-            None => 0,
+        let has_given_back = block.total_bytes < self.reserved_bytes || self.recent_frees > 0;
+        let makes_room = has_given_back && self.makes_room(event, block.size_bytes, stream, card_bytes);
+        self.before(event, block, makes_room);
+        self.refusal = None;
+        let requests = &mut self.requests;
+        requests.from_before += u64::from(block.shadow && requests.from_before == requests.reserved_bytes.len() as u64);
+        self.claim(block.address);
+        let taken = self.regions.take(block.address, block.size_bytes, stream);
+        self.note_waiting(&taken);
+        // A block that was handed out whole may be larger than any request is rounded to.
+        let size_bytes = match taken.slack_bytes {
+            0 => block.size_bytes,
+            _ => self.requests.settings.rounded_down(block.size_bytes),
         };
+        let slack_bytes = taken.slack_bytes.saturating_sub(block.size_bytes - size_bytes);
         self.push(Request {
-            size_bytes: block.size_bytes,
+            size_bytes,
             slot: block.slot,
             slack_granules: u16::try_from(slack_bytes / GRANULE_BYTES).unwrap_or(u16::MAX),
             stream,
@@ -328,14 +389,30 @@ impl Card {
 
     #[inline]
     fn freed(&mut self, event: &TimelineEvent, block: &BlockEvent) {
-        self.before(event, block);
+        self.before(event, block, false);
         let stream = self.stream(block);
-        if let Some(regions) = &mut self.regions {
-            regions.give_back(block.address, block.size_bytes, stream);
-        }
+        self.regions.give_back(block.address, block.size_bytes, stream, self.requests.list.len());
         let kind = RequestKind::Free;
         self.push(Request { size_bytes: block.size_bytes, slot: block.slot, slack_granules: 0, stream, kind });
         self.after(event, block);
+    }
+
+    /// Blocks that are held back since they were freed, and those that are no longer.
+    #[inline]
+    fn note_waiting(&mut self, taken: &Taken) {
+        for &(request, number) in &taken.held_back {
+            let freed = &mut self.requests.list[request];
+            (freed.kind, freed.size_bytes) = (RequestKind::FreeLater, number);
+            self.requests.held_back += 1;
+        }
+        self.note_released(&taken.released);
+    }
+
+    fn note_released(&mut self, numbers: &[u64]) {
+        for &number in numbers {
+            let kind = RequestKind::Release;
+            self.push(Request { size_bytes: number, slot: NO_SLOT, slack_granules: 0, stream: 0, kind });
+        }
     }
 
     /// The number of a block's stream among those of the card. More than fit are one.
@@ -349,14 +426,36 @@ impl Card {
         u8::try_from(number).unwrap_or(u8::MAX)
     }
 
-    /// What must have happened since the last event of the pool.
+    /// Whether the pool has given memory back by itself for this request: after a refusal of the driver; or below a limit
+    /// that the job has set. Then it did so on the line of code that made the request; where lines are not known, it may
+    /// have if the request could not be met otherwise, at the limit or above the threshold of garbage collection.
+    #[cold]
+    fn makes_room(&self, event: &TimelineEvent, size_bytes: u64, stream: u8, card_bytes: Option<u64>) -> bool {
+        let settings = &self.requests.settings;
+        if self.refusal.is_some() || settings.memory_fraction >= 1.0 {
+            return self.refusal.is_some();
+        }
+        if self.gave_back_at.is_some() && event.python_stack.is_some() {
+            return self.gave_back_at == event.python_stack;
+        }
+        if self.regions.had_room(size_bytes, stream) || self.regions.gave_back_more_than_needed(size_bytes) {
+            return false;
+        }
+        let allowed_bytes = card_bytes.map_or(0.0, |card_bytes| settings.memory_fraction * card_bytes as f64);
+        let threshold = settings.garbage_collection_threshold;
+        let is_collected = threshold > 0.0 && self.reserved_bytes as f64 > threshold * allowed_bytes;
+        is_collected || (self.reserved_bytes + settings.segment_bytes(size_bytes)) as f64 > allowed_bytes
+    }
+
+    /// What must have happened since the last event of the pool. `makes_room` says whether the pool gives memory back by
+    /// itself where it needs some.
     #[inline]
-    fn before(&mut self, event: &TimelineEvent, block: &BlockEvent) {
+    fn before(&mut self, event: &TimelineEvent, block: &BlockEvent, makes_room: bool) {
         if self.requests.reserved_bytes.is_empty() {
             self.requests.first_ns = event.timestamp_ns;
         }
         if block.total_bytes < self.reserved_bytes || self.recent_frees > 0 {
-            self.gave_back(matches!(event.kind, EventKind::Malloc(_)));
+            self.gave_back(makes_room);
         } else if self.refusal.is_some() && matches!(event.kind, EventKind::Free(_)) {
             self.note_refused();
         }
@@ -371,6 +470,7 @@ impl Card {
         // What the driver is asked after the last request is the end of the process.
         recorded.driver_allocations += std::mem::take(&mut self.recent_allocations);
         recorded.driver_frees += std::mem::take(&mut self.recent_frees);
+        self.gave_back_at = StackId::NONE;
         recorded.peak_outside_bytes = recorded.peak_outside_bytes.max(outside_bytes);
         let is_new_step = self.requests.steps.last().is_none_or(|last| last.step != event.step);
         if is_new_step && event.step > 0 {
@@ -384,12 +484,13 @@ impl Card {
         }
     }
 
-    /// The pool gave memory back to the driver. Nobody says why: after a refusal or with garbage collection it did so by itself
-    /// when it needed memory, else the job asked for it.
+    /// The pool gave memory back to the driver. Nobody says why: either by itself, to make room, or because the job asked
+    /// for it.
     #[cold]
-    fn gave_back(&mut self, for_a_request: bool) {
-        let collects = self.requests.settings.garbage_collection_threshold > 0.0;
-        if for_a_request && (self.refusal.is_some() || collects) {
+    fn gave_back(&mut self, makes_room: bool) {
+        let released = self.regions.empty_cache();
+        self.note_released(&released);
+        if makes_room {
             return;
         }
         self.note_refused();
@@ -412,6 +513,7 @@ impl Card {
         let requests = &mut self.requests;
         requests.reserved_bytes.push(block.total_bytes);
         requests.last_ns = event.timestamp_ns;
+        requests.course.note(event.timestamp_ns, block.used_bytes);
         let recorded = &mut requests.recorded;
         recorded.peak_reserved_bytes = recorded.peak_reserved_bytes.max(block.total_bytes);
         recorded.peak_used_bytes = recorded.peak_used_bytes.max(block.used_bytes);
@@ -450,20 +552,19 @@ impl Card {
             return;
         }
         self.unclaimed.insert(address, (size_bytes, block.slot));
-        if let Some(regions) = &mut self.regions {
-            regions.add_segment(address, size_bytes);
-        }
+        self.regions.add_segment(address, size_bytes);
     }
 
-    fn driver_freed(&mut self, block: &BlockEvent) {
+    fn driver_freed(&mut self, event: &TimelineEvent, block: &BlockEvent) {
         let Some(known) = self.driver_blocks.remove(&block.slot) else { return };
         self.driver_bytes = self.driver_bytes.saturating_sub(known.size_bytes);
         self.recent_frees += u64::from(known.is_pools);
+        if known.is_pools {
+            self.gave_back_at = event.python_stack;
+        }
         if known.interface != AllocationInterface::Create {
             self.unclaimed.remove(&known.address);
-            if let Some(regions) = &mut self.regions {
-                regions.remove_segment(known.address);
-            }
+            self.regions.remove_segment(known.address);
         }
     }
 

@@ -7,6 +7,14 @@ use std::fmt;
 pub const MIB: u64 = 1 << 20;
 /// What large requests share unless another size is set: 20 MiB.
 pub const LARGE_SEGMENT_BYTES: u64 = 20 * MIB;
+/// Largest request that is small.
+pub(crate) const SMALL_BYTES: u64 = MIB;
+/// What small requests share.
+pub(crate) const SMALL_SEGMENT_BYTES: u64 = 2 * MIB;
+/// Requests from here on have segments of their own.
+const OWN_SEGMENT_BYTES: u64 = 10 * MIB;
+/// Multiples of which segments are asked for.
+const SEGMENT_MULTIPLE_BYTES: u64 = 2 * MIB;
 /// The largest pages of a card.
 pub(crate) const HUGE_PAGE_BYTES: u64 = 1 << 30;
 /// How many ranges of sizes may be rounded differently, from 1 MiB to 64 GiB.
@@ -149,13 +157,44 @@ impl AllocatorSettings {
     /// A request as the allocator rounds it beyond multiples of 512 bytes.
     #[inline]
     pub(crate) fn rounded(&self, size_bytes: u64) -> u64 {
+        match self.rounding_step_bytes(size_bytes) {
+            Some(step_bytes) => size_bytes.next_multiple_of(step_bytes),
+            None => size_bytes,
+        }
+    }
+
+    /// The largest size that requests are rounded to and that is not above this one.
+    #[inline]
+    pub(crate) fn rounded_down(&self, size_bytes: u64) -> u64 {
+        match self.rounding_step_bytes(size_bytes) {
+            Some(step_bytes) => size_bytes / step_bytes * step_bytes,
+            None => size_bytes,
+        }
+    }
+
+    /// Sizes between two powers of two are rounded to multiples of a part of the lower one, if they are rounded.
+    #[inline]
+    fn rounding_step_bytes(&self, size_bytes: u64) -> Option<u64> {
         let power = 63 - size_bytes.max(1).leading_zeros() as usize;
         let divisions = self.power_of_two_divisions[power.saturating_sub(20).min(ROUNDING_RANGES - 1)];
         if divisions <= 1 || size_bytes <= 512 * divisions || size_bytes.is_power_of_two() {
-            return size_bytes;
+            return None;
         }
-        let step = (1u64 << power) >> (63 - divisions.leading_zeros());
-        if step == 0 { 1 << (power + 1) } else { size_bytes.next_multiple_of(step) }
+        Some(((1u64 << power) >> (63 - divisions.leading_zeros())).max(1))
+    }
+
+    /// What a new segment for a request is large.
+    #[inline]
+    pub(crate) fn segment_bytes(&self, size_bytes: u64) -> u64 {
+        if size_bytes <= SMALL_BYTES {
+            SMALL_SEGMENT_BYTES
+        } else if self.huge_pages {
+            size_bytes.next_multiple_of(HUGE_PAGE_BYTES)
+        } else if size_bytes < OWN_SEGMENT_BYTES {
+            self.large_segment_bytes
+        } else {
+            size_bytes.next_multiple_of(SEGMENT_MULTIPLE_BYTES)
+        }
     }
 
     /// Size of the pieces that are mapped for large requests.
@@ -336,5 +375,9 @@ mod tests {
         assert_eq!(by_range.rounded(4 * MIB + 512), 6 * MIB, "what is said about the rest includes the last one named");
         assert_eq!(by_range.rounded(9 * MIB), 12 * MIB);
         assert_eq!(AllocatorSettings::default().rounded(5 * MIB + 512), 5 * MIB + 512);
+        assert_eq!(
+            [5 * MIB + 512, 5 * MIB, 8 * MIB].map(|bytes| settings.rounded_down(bytes)),
+            [5 * MIB, 5 * MIB, 8 * MIB]
+        );
     }
 }

@@ -1,14 +1,13 @@
 //! All that is said about the pool of one card: how well the model agrees with the recording, what would come of other
 //! settings, the smallest card, and where growth leads.
 
-use std::time::Instant;
-
 use msmemscope_event::Device;
 use serde::Serialize;
 
 use crate::advice::{Trial, smallest_card, sweep, trial};
-use crate::forecast::{Growth, growth};
-use crate::replay::{Conditions, replay_watched};
+pub use crate::agreement::Agreement;
+use crate::agreement::agreement;
+use crate::forecast::{Growth, GrowthByTime, growth, growth_by_time};
 use crate::requests::{Recorded, Requests};
 use crate::settings::AllocatorSettings;
 
@@ -21,28 +20,6 @@ pub struct Wanted {
     pub card_bytes: Option<u64>,
     /// Try all sensible settings.
     pub sweep: bool,
-}
-
-/// How well the model agrees with what was recorded, under the settings of the recording.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Agreement {
-    /// Blocks that began or ended.
-    pub events: u64,
-    /// After how many of them another amount was reserved.
-    pub differing: u64,
-    /// By how much at most.
-    pub largest_difference_bytes: u64,
-    /// Calls of the driver, as recorded and as replayed.
-    pub driver_calls: [u64; 2],
-    /// How long the replay took.
-    pub replay_seconds: f64,
-}
-
-impl Agreement {
-    /// Whether the model did exactly what the allocator did.
-    pub fn is_exact(&self) -> bool {
-        self.differing == 0 && self.driver_calls[0] == self.driver_calls[1]
-    }
 }
 
 /// A card on which the job runs.
@@ -68,6 +45,8 @@ pub struct Study {
     pub inexact_allocations: u64,
     /// Streams that they were asked for on.
     pub streams: usize,
+    /// Freed blocks that the pool used again only later, because another stream still worked on them.
+    pub held_back: u64,
     /// Steps.
     pub steps: u64,
     /// The settings it was recorded with.
@@ -86,8 +65,10 @@ pub struct Study {
     pub trials: Vec<Trial>,
     /// The smallest cards.
     pub smallest_cards: Vec<SmallestCard>,
-    /// Growth, if there is any.
+    /// Growth from step to step, if there is any.
     pub growth: Option<Growth>,
+    /// Growth by time, if there is any and there are too few steps.
+    pub growth_by_time: Option<GrowthByTime>,
 }
 
 fn as_text<S: serde::Serializer>(device: &Device, serializer: S) -> Result<S::Ok, S::Error> {
@@ -125,6 +106,7 @@ pub fn study(process_id: u32, requests: Requests, wanted: &Wanted, progress: &mu
         card_bytes.saturating_sub(held_bytes)
     });
     let growth = growth(&requests.steps, left_bytes);
+    let growth_by_time = growth_by_time(&requests, left_bytes);
     let allocations = requests.allocations();
     // What the job would have asked for next counts.
     let requests = requests.up_to_refused(first_refused);
@@ -158,6 +140,7 @@ pub fn study(process_id: u32, requests: Requests, wanted: &Wanted, progress: &mu
         allocations,
         inexact_allocations: requests.inexact() as u64,
         streams: requests.streams,
+        held_back: requests.held_back,
         steps,
         recorded_settings: recorded_settings.to_string(),
         settings_are_assumed: requests.settings_are_assumed,
@@ -168,31 +151,6 @@ pub fn study(process_id: u32, requests: Requests, wanted: &Wanted, progress: &mu
         trials,
         smallest_cards,
         growth,
+        growth_by_time,
     }
-}
-
-/// Replays as recorded and compares.
-fn agreement(requests: &Requests) -> Agreement {
-    let conditions = Conditions {
-        settings: requests.settings.clone(),
-        card_bytes: requests.recorded.card_bytes,
-        ..Conditions::default()
-    };
-    let mut agreement = Agreement { events: requests.recorded_curve().len() as u64, ..Agreement::default() };
-    let started = Instant::now();
-    let mut recorded = requests.recorded_curve().iter();
-    let outcome = replay_watched(requests, &conditions, |_, reserved_bytes| {
-        let Some(&recorded_bytes) = recorded.next() else { return };
-        let difference = recorded_bytes.abs_diff(reserved_bytes);
-        agreement.differing += u64::from(difference > 0);
-        agreement.largest_difference_bytes = agreement.largest_difference_bytes.max(difference);
-    });
-    agreement.replay_seconds = started.elapsed().as_secs_f64();
-    // Where the model ran out and the job did not, it holds nothing of what was recorded from there on.
-    agreement.differing += recorded.len() as u64;
-    let largest_missed = recorded.max().copied().unwrap_or(0);
-    agreement.largest_difference_bytes = agreement.largest_difference_bytes.max(largest_missed);
-    let counted = requests.recorded.driver_allocations + requests.recorded.driver_frees;
-    agreement.driver_calls = [counted, outcome.driver_calls()];
-    agreement
 }

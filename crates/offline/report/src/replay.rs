@@ -1,6 +1,6 @@
 //! What other settings and cards would have meant: computed, not measured, and said so.
 
-use msmemscope_replay::forecast::{BatchFit, BatchPoint, Growth};
+use msmemscope_replay::forecast::{BatchFit, BatchPoint, Growth, GrowthByTime};
 use msmemscope_replay::study::{Agreement, Study};
 use msmemscope_replay::{Outcome, Trial};
 
@@ -15,8 +15,8 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 /// The model is trusted if it is never off by more than one of so many parts of the recorded peak.
 const TRUSTED_SHARE: u64 = 100;
 const NOT_TRUSTED: &str = "That is too far off to say what fits and what helps. Recordings that lack the start of the \
-                           job or the streams of its blocks, and jobs whose blocks wait for other streams \
-                           (record_stream), cannot be replayed exactly.";
+                           job, or that were made before streams were recorded, and jobs with pools of their own \
+                           (MemPool, captured graphs) cannot be replayed exactly.";
 
 /// All that is said about one card. `failure_line` names the line of code behind a request that could not be met.
 pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) -> String {
@@ -41,6 +41,14 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
     );
     push_whole_words(&mut text, &title, "");
     push_whole_words(&mut text, &agreement(&study.agreement, study), "");
+    if study.held_back > 0 {
+        let sentence = format!(
+            "Freed blocks that could be used again only later, when another stream had done with them (record_stream): \
+             {}. Every replay holds them back as long.",
+            count(study.held_back)
+        );
+        push_whole_words(&mut text, &sentence, "");
+    }
     let is_trusted = is_trusted(study);
     if !is_trusted {
         push_whole_words(&mut text, NOT_TRUSTED, "");
@@ -93,7 +101,8 @@ fn agreement(agreement: &Agreement, study: &Study) -> String {
     let checked = format!("The model was checked against this recording, {settings}: ");
     if agreement.is_exact() {
         let events = counted(agreement.events, "event");
-        return format!("{checked}it reserved the same after each of {events}, with as many driver calls.");
+        let calls = if agreement.knows_driver_calls() { ", with as many driver calls" } else { "" };
+        return format!("{checked}it reserved the same after each of {events}{calls}.");
     }
     let [recorded, replayed] = agreement.driver_calls;
     let differing = match agreement.differing {
@@ -105,6 +114,9 @@ fn agreement(agreement: &Agreement, study: &Study) -> String {
             bytes(agreement.largest_difference_bytes)
         ),
     };
+    if !agreement.knows_driver_calls() {
+        return format!("{checked}{differing}.");
+    }
     format!("{checked}{differing}; {} driver calls were recorded and {} replayed.", count(recorded), count(replayed))
 }
 
@@ -210,6 +222,9 @@ fn best(study: &Study) -> Option<String> {
 }
 
 fn forecast(study: &Study) -> Vec<String> {
+    if let Some(growth) = &study.growth_by_time {
+        return forecast_by_time(growth, study.card_bytes);
+    }
     let Some(growth) = &study.growth else { return Vec::new() };
     let mut sentences = vec![format!(
         "Memory in use grows by {} per step ({} steps looked at).",
@@ -235,6 +250,27 @@ fn until_full(growth: &Growth, card_bytes: Option<u64>) -> Option<String> {
         counted(expected, "step"),
         time(expected)
     ))
+}
+
+fn forecast_by_time(growth: &GrowthByTime, card_bytes: Option<u64>) -> Vec<String> {
+    let mut sentences = vec![format!(
+        "Memory in use grows by {} per hour ({} looked at; there are too few steps to go by).",
+        bytes(growth.bytes_per_hour.round() as u64),
+        duration(growth.seconds)
+    )];
+    if let (Some([Some(expected), least, most]), Some(card_bytes)) = (growth.seconds_until_full, card_bytes) {
+        let range = match (least, most) {
+            (Some(least), Some(most)) if duration(least) != duration(most) => {
+                format!(" (between {} and {})", duration(least), duration(most))
+            }
+            (Some(least), None) => format!(" (at least {})", duration(least)),
+            _ => String::new(),
+        };
+        let full =
+            format!("At this growth the card of {} is full in {}{range}.", bytes(card_bytes), duration(expected));
+        sentences.push(full);
+    }
+    sentences
 }
 
 fn duration(seconds: f64) -> String {
@@ -291,6 +327,7 @@ mod tests {
             allocations: 9,
             inexact_allocations: 0,
             streams: 1,
+            held_back: 0,
             steps: 0,
             recorded_settings: "gc:1".to_owned(),
             settings_are_assumed: false,
@@ -301,6 +338,7 @@ mod tests {
             trials: vec![trial],
             smallest_cards: vec![SmallestCard { settings: "gc:1".to_owned(), card_bytes: 1 << 30 }],
             growth: None,
+            growth_by_time: None,
         };
         replay(&study, &|_| None)
     }

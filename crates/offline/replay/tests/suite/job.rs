@@ -11,7 +11,8 @@ const DEVICE: Device = Device::Npu(0);
 
 /// Its events.
 pub struct Job {
-    events: Vec<EventKind>,
+    events: Vec<(u64, EventKind)>,
+    now_ns: u64,
     live: HashMap<(Pool, u64), (u32, u64)>,
     used_bytes: u64,
     next_slot: u32,
@@ -20,19 +21,46 @@ pub struct Job {
 impl Job {
     pub fn new(card_bytes: Option<u64>) -> Self {
         let card = card_bytes.map(|card_bytes| (card_bytes, card_bytes));
-        Self { events: vec![EventKind::StartTrace { card }], live: HashMap::new(), used_bytes: 0, next_slot: 0 }
+        Self {
+            events: vec![(1, EventKind::StartTrace { card })],
+            now_ns: 1,
+            live: HashMap::new(),
+            used_bytes: 0,
+            next_slot: 0,
+        }
+    }
+
+    /// What follows happens so long after the beginning, or later.
+    pub fn at_second(&mut self, second: u64) {
+        self.now_ns = self.now_ns.max(second * 1_000_000_000);
+    }
+
+    fn push(&mut self, kind: EventKind) {
+        self.now_ns += 1;
+        self.events.push((self.now_ns, kind));
     }
 
     /// The driver gives memory.
     pub fn segment(&mut self, address: u64, size_bytes: u64) {
         let slot = self.begin(Pool::Hal, address, size_bytes);
-        self.events.push(EventKind::Malloc(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
+        self.push(EventKind::Malloc(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
+    }
+
+    /// The driver gives so many pieces of memory without addresses.
+    pub fn mapped(&mut self, size_bytes: u64, pieces: u64) {
+        for _ in 0..pieces {
+            let handle = u64::from(self.next_slot) << 40;
+            let slot = self.begin(Pool::Hal, handle, size_bytes);
+            let mut block = block(Pool::Hal, slot, handle, size_bytes, 0, 0);
+            block.properties.interface = AllocationInterface::Create;
+            self.push(EventKind::Malloc(block));
+        }
     }
 
     /// The driver gets it back.
     pub fn segment_freed(&mut self, address: u64) {
         let (slot, size_bytes) = self.live.remove(&(Pool::Hal, address)).expect("a segment");
-        self.events.push(EventKind::Free(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
+        self.push(EventKind::Free(block(Pool::Hal, slot, address, size_bytes, 0, 0)));
     }
 
     /// The pool hands out a block on the default stream, and holds so much.
@@ -45,7 +73,15 @@ impl Job {
         let slot = self.begin(Pool::PytorchCaching, address, size_bytes);
         self.used_bytes += size_bytes;
         let block = block(Pool::PytorchCaching, slot, address, size_bytes, self.used_bytes, reserved_bytes);
-        self.events.push(EventKind::Malloc(BlockEvent { stream, ..block }));
+        self.push(EventKind::Malloc(BlockEvent { stream, ..block }));
+    }
+
+    /// The pool had handed out a block before the recording.
+    pub fn there_before(&mut self, address: u64, size_bytes: u64, reserved_bytes: u64) {
+        self.allocate(address, size_bytes, reserved_bytes);
+        if let Some((_, EventKind::Malloc(block))) = self.events.last_mut() {
+            block.shadow = true;
+        }
     }
 
     /// The pool takes a block of the default stream back.
@@ -58,26 +94,30 @@ impl Job {
         let (slot, size_bytes) = self.live.remove(&(Pool::PytorchCaching, address)).expect("a block");
         self.used_bytes -= size_bytes;
         let block = block(Pool::PytorchCaching, slot, address, size_bytes, self.used_bytes, reserved_bytes);
-        self.events.push(EventKind::Free(BlockEvent { stream, ..block }));
+        self.push(EventKind::Free(BlockEvent { stream, ..block }));
     }
 
     /// The driver has nothing left.
     pub fn refused(&mut self, size_bytes: u64) {
         let interface = AllocationInterface::Alloc;
-        self.events.push(EventKind::AllocationFailed { interface, size_bytes, flag: 0, error: 6 });
+        self.push(EventKind::AllocationFailed { interface, size_bytes, flag: 0, error: 6 });
     }
 
     /// Somebody looks at the card.
     pub fn card_sample(&mut self, total_bytes: u64) {
-        self.events.push(EventKind::CardSample { used_bytes: MIB, process_bytes: MIB, total_bytes });
+        self.push(EventKind::CardSample { used_bytes: MIB, process_bytes: MIB, total_bytes });
     }
 
     /// What it asked for, if its allocator had these settings.
     pub fn requests(&self, settings: &str) -> Vec<Requests> {
-        let mut collector = Collector::new(AllocatorSettings::parse(settings).expect("settings"));
-        for (number, kind) in self.events.iter().enumerate() {
+        self.requests_of(Collector::new(AllocatorSettings::parse(settings).expect("settings")))
+    }
+
+    /// What such a collector makes of it.
+    pub fn requests_of(&self, mut collector: Collector) -> Vec<Requests> {
+        for (timestamp_ns, kind) in &self.events {
             collector.take(TimelineEvent {
-                timestamp_ns: number as u64 + 1,
+                timestamp_ns: *timestamp_ns,
                 thread_id: 1,
                 device: DEVICE,
                 step: 0,

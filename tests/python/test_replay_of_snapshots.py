@@ -1,0 +1,65 @@
+"""Memory snapshots of PyTorch are replayed as exactly as recordings, although their histories have other sizes."""
+
+import gzip
+import json
+import pickle
+import subprocess
+
+import pytest
+from running import PROGRAM, ROOT
+
+FIXTURES = ROOT / "crates" / "offline" / "import" / "tests" / "fixtures"
+MEBIBYTE = 1 << 20
+GRANULE = 512
+
+
+def replayed(path):
+    completed = subprocess.run([PROGRAM, "replay", path, "--json"], capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
+    (card,) = json.loads(completed.stdout)["cards"]
+    return card
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "events", "driver_calls"),
+    [
+        ("torch_npu_snapshot", "as delivered", 6432, [52, 52]),
+        # Its history begins when 320 blocks are there, and has no calls of the driver.
+        ("torch_npu_snapshot_expandable", "expandable_segments:True", 5473, [0, 55]),
+    ],
+)
+def test_snapshots_of_real_jobs_are_replayed_exactly(tmp_path, name, settings, events, driver_calls):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(gzip.decompress((FIXTURES / f"{name}.pkl.gz").read_bytes()))
+    card = replayed(path)
+    agreement = card["agreement"]
+    assert card["recorded_settings"] == settings
+    assert (agreement["events"], agreement["differing"]) == (events, 0)
+    assert agreement["driver_calls"] == driver_calls
+
+
+def snapshot(padding, sizes):
+    """A snapshot of an allocator that gives blocks of these sizes out of one segment, and then one more."""
+    history = [{"action": "segment_alloc", "addr": 1 << 40, "size": 20 * MEBIBYTE, "stream": 0}]
+    address = 1 << 40
+    for size in sizes:
+        history.append({"action": "alloc", "addr": address, "size": size, "stream": 0})
+        address += -(-(size + padding) // GRANULE) * GRANULE
+    more = 1 << 41
+    history.append({"action": "segment_alloc", "addr": more, "size": 20 * MEBIBYTE, "stream": 0})
+    history.append({"action": "alloc", "addr": more, "size": sizes[0], "stream": 0})
+    segments = [
+        {"device": 0, "address": at, "total_size": 20 * MEBIBYTE, "stream": 0, "is_expandable": False, "blocks": []}
+        for at in (1 << 40, more)
+    ]
+    return {"segments": segments, "device_traces": [history]}
+
+
+def test_sizes_that_were_asked_for_are_padded_where_blocks_are(tmp_path):
+    """Four requests of 5 MiB fill a segment of 20 MiB; with 32 bytes more each, three do."""
+    path = tmp_path / "snapshot.pickle"
+    for padding, fitting in [(0, 4), (32, 3)]:
+        path.write_bytes(pickle.dumps(snapshot(padding, [5 * MEBIBYTE] * fitting)))
+        card = replayed(path)
+        assert card["agreement"]["differing"] == 0, card["agreement"]
+        assert card["recorded"]["peak_used_bytes"] == (fitting + 1) * (5 * MEBIBYTE + (GRANULE if padding else 0))
