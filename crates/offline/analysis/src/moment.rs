@@ -511,6 +511,19 @@ pub(crate) fn places_of<'a>(blocks: impl Iterator<Item = &'a LiveBlock>) -> Plac
     places
 }
 
+/// Places that hold more at a picture than at an earlier one, with what they hold more.
+fn grown_places(before: Option<&Picture>, after: &Picture) -> Places {
+    let grown = after.places.iter().filter_map(|(place, held)| {
+        let old = before.and_then(|before| before.places.get(place));
+        let (old_bytes, old_blocks) = old.map_or((0, 0), |old| (old.bytes, old.blocks));
+        let mut more = held.clone();
+        more.bytes = held.bytes.checked_sub(old_bytes).filter(|bytes| *bytes > 0)?;
+        more.blocks = held.blocks.saturating_sub(old_blocks);
+        Some((*place, more))
+    });
+    grown.collect()
+}
+
 /// Puts the places of one line together, the largest first.
 pub(crate) fn merged_lines(places: Places, situation: &Situation, names: &dyn Names) -> Vec<LineUse> {
     let mut places: Vec<(Place, Held<LiveBlock>)> = places.into_iter().collect();
@@ -586,9 +599,14 @@ impl Words<'_> {
     /// What a pool has more at a picture than it had at an earlier moment, at which it may not have been there yet.
     fn increase(&self, device: Device, pool: Pool, from: (Moment, Option<&Picture>), after: &Picture) -> PoolIncrease {
         let (first, before) = from;
-        let old = before.map_or(Vec::new(), |before| merged_lines(before.places.clone(), self.situation, self.names));
+        let lines_at = |picture: &Picture| merged_lines(picture.places.clone(), self.situation, self.names);
+        let old = before.map_or(Vec::new(), lines_at);
         let old: FxHashMap<&str, &LineUse> = old.iter().map(|line| (line.site.line.as_str(), line)).collect();
-        let mut lines = merged_lines(after.places.clone(), self.situation, self.names);
+        let mut lines = lines_at(after);
+        // Of a line that grows, the operators that grow: the others have nothing to do with it.
+        let grown = merged_lines(grown_places(before, after), self.situation, self.names);
+        let mut grown: FxHashMap<String, LineUse> =
+            grown.into_iter().map(|line| (line.site.line.clone(), line)).collect();
         let (mut shrunk_lines, mut shrunk_bytes) = (0, 0u64);
         let mut shrinks = |bytes: u64| {
             shrunk_lines += 1;
@@ -602,10 +620,15 @@ impl Words<'_> {
             if line.bytes < old_bytes {
                 shrinks(old_bytes - line.bytes);
             }
-            line.bytes = line.bytes.saturating_sub(old_bytes);
-            line.blocks = line.blocks.saturating_sub(old_blocks);
-            // Parts are those of a moment, not of what came between two.
-            line.parts.clear();
+            let (bytes, blocks) = (line.bytes.saturating_sub(old_bytes), line.blocks.saturating_sub(old_blocks));
+            if let Some(grown) = grown.remove(&line.site.line) {
+                *line = grown;
+            }
+            // Where others of the line shrink, its parts are more than the whole.
+            if line.bytes != bytes {
+                line.parts.clear();
+            }
+            (line.bytes, line.blocks) = (bytes, blocks);
             line.bytes > 0
         });
         lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));

@@ -112,14 +112,16 @@ fn pool_increase(pool: &PoolIncrease) -> String {
     push_wrapped(&mut text, &heading, "");
     let shrunk = match pool.shrunk_lines {
         0 => String::new(),
-        1 => format!(" One line holds {} less.", bytes(pool.shrunk_bytes)),
-        lines => format!(" {lines} lines hold {} less.", bytes(pool.shrunk_bytes)),
+        1 => format!(" one line holds {} less", bytes(pool.shrunk_bytes)),
+        lines => format!(" {lines} lines hold {} less", bytes(pool.shrunk_bytes)),
     };
     if pool.lines.is_empty() {
-        push_wrapped(&mut text, &format!("No line holds more than before.{shrunk}"), "");
+        let aside = if shrunk.is_empty() { shrunk } else { format!(";{shrunk}") };
+        push_wrapped(&mut text, &format!("No line holds more than before{aside}."), "");
         return text;
     }
-    push_wrapped(&mut text, &format!("What grew, {} in all:{shrunk}", bytes(pool.grown_bytes)), "");
+    let aside = if shrunk.is_empty() { shrunk } else { format!(", while{shrunk}") };
+    push_wrapped(&mut text, &format!("What grew, {} in all{aside}:", bytes(pool.grown_bytes)), "");
     match pool.by {
         Some(by) => push_tree(&mut text, tree_style(by, pool.grown_bytes), &pool.tree),
         None => {

@@ -258,7 +258,7 @@ fn any_definition() -> impl Strategy<Value = Fact<'static>> {
         (any_code(), any_text()).prop_map(|(severity, text)| Fact::Message { severity, text }),
         any::<i64>().prop_map(|wall_offset_ns| Fact::ClockAnchor { wall_offset_ns }),
         any::<u32>().prop_map(|thread_id| Fact::Thread { thread_id }),
-        (48..64u8, any_text()).prop_map(|(kind, payload)| Fact::Unknown { kind, payload }),
+        (50..64u8, any_text()).prop_map(|(kind, payload)| Fact::Unknown { kind, payload }),
     ]
 }
 

@@ -50,7 +50,7 @@ fn what_grew_is_told_by_line() {
     let expected = "\
 From the end of step 2 to the end of step 4 PyTorch caching on device 0 went
 from 1.3 KiB to 2.0 KiB (+650 B).
-What grew, 700 B in all: One line holds 50 B less.
+What grew, 700 B in all, while one line holds 50 B less:
   bytes    share  blocks  allocated at
   700 B  100.0 %       2  /me/train.py:12 step
 ";
@@ -152,6 +152,33 @@ fn operator(name: StringId, begins: bool) -> Fact<'static> {
 fn at_peak(trace: Traced) -> MomentReport {
     let questions = Questions { moments: MomentQuestion::at_peak(), ..Questions::default() };
     trace.ask(&questions).moments.expect("moments")
+}
+
+/// A line that makes gradients anew in every step and keeps one loss: only the loss grows.
+#[test]
+fn of_a_line_that_grows_only_the_operators_that_grow_are_told() {
+    let mut trace = Traced::new();
+    let (gradient, loss) = (trace.string("aten.mm"), trace.string("aten.nll_loss"));
+    let properties = BlockProperties::framework(Pool::PytorchCaching, DEVICE);
+    let made = |trace: &mut Traced, name, address| {
+        trace.record(operator(name, true));
+        trace.record_at_line(block(address), "step", "/me/train.py", 17);
+        trace.record(operator(name, false));
+    };
+    for number in 1..=4 {
+        trace.record(Fact::Step { device: DEVICE, number });
+        if number > 1 {
+            trace.record(Fact::Free { properties, address: 0x10_0000 });
+        }
+        made(&mut trace, gradient, 0x10_0000);
+        made(&mut trace, loss, 0x20_0000 + 0x1000 * number);
+    }
+    trace.record(Fact::Step { device: DEVICE, number: 5 });
+    let question = MomentQuestion { grown: steps(2, 4), ..MomentQuestion::default() };
+    let report = trace.ask(&Questions { moments: question, ..Questions::default() }).moments.expect("moments");
+    let line = &report.grown.as_ref().expect("growth")[0].lines[0];
+    assert_eq!((line.bytes, line.blocks), (0x2000, 2));
+    assert_eq!(line.operators, ["aten.nll_loss"]);
 }
 
 #[test]
