@@ -516,7 +516,7 @@ fn grown_places(before: Option<&Picture>, after: &Picture) -> Places {
     let grown = after.places.iter().filter_map(|(place, held)| {
         let old = before.and_then(|before| before.places.get(place));
         let (old_bytes, old_blocks) = old.map_or((0, 0), |old| (old.bytes, old.blocks));
-        let mut more = held.clone();
+        let mut more = *held;
         more.bytes = held.bytes.checked_sub(old_bytes).filter(|bytes| *bytes > 0)?;
         more.blocks = held.blocks.saturating_sub(old_blocks);
         Some((*place, more))

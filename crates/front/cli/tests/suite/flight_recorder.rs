@@ -1,7 +1,8 @@
 //! `--flight-recorder`, `--trigger` and `--on`: a bounded file that knows what is alive, written out at moments worth it.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use msmemscope_event::Fact;
@@ -13,10 +14,39 @@ use crate::support::{Bench, Recorded, assert_success, job, recordings, run, stde
 const MUCH: &str = "loop:500000";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn start(bench: &Bench, options: &[&str], script: &str) -> Child {
+/// Our program with its job. Both end with the test, whatever becomes of it: some jobs would go on for ever.
+struct Running(Child);
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Self(command.spawn().expect("our program starts"))
+    }
+
+    fn id(&self) -> i32 {
+        self.0.id() as i32
+    }
+
+    fn wait(mut self) {
+        self.0.wait().expect("an end");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Of a program that has ended the number may be somebody else's.
+        if self.0.try_wait().is_ok_and(|status| status.is_none()) {
+            // SAFETY: plain system call to the group of processes that this test has started.
+            unsafe { libc::kill(-self.id(), libc::SIGKILL) };
+            let _ = self.0.wait();
+        }
+    }
+}
+
+fn start(bench: &Bench, options: &[&str], script: &str) -> Running {
     let mut command = bench.msmemscope(["--output".as_ref(), bench.output().as_os_str()]);
     command.args(options).arg("--").arg(job()).args(script.split_whitespace());
-    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("our program starts")
+    Running::start(command)
 }
 
 /// The copies that were written out, in order.
@@ -114,7 +144,7 @@ fn a_signal_writes_it_out_while_the_job_goes_on() {
     });
     for number in 1..=2 {
         // SAFETY: plain system call to a process this test has started.
-        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGUSR2) }, 0);
+        assert_eq!(unsafe { libc::kill(child.id(), libc::SIGUSR2) }, 0);
         let copy = bench.output().join(format!("flight/{number}-signal"));
         wait_until("a copy", || {
             recordings(&copy).iter().any(|recorded| Trace::open(&recorded.0.join("recording.trace")).is_ok())
@@ -134,10 +164,10 @@ fn a_signal_writes_it_out_while_the_job_goes_on() {
     let asked = run(bench.msmemscope(["ctl", process_id.as_str(), "snapshot"]));
     assert_success(&asked);
     assert_eq!(kept_blocks(&recordings(&bench.output().join("flight/3-ctl"))[0]), 1, "{}", stdout(&asked));
-    assert!(child.try_wait().expect("a child").is_none(), "the job goes on");
+    assert!(child.0.try_wait().expect("a child").is_none(), "the job goes on");
     // SAFETY: as above.
-    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-    child.wait().expect("an end");
+    unsafe { libc::kill(child.id(), libc::SIGTERM) };
+    child.wait();
 }
 
 #[test]
@@ -180,13 +210,13 @@ fn every_limit_and_every_process_has_its_command() {
 #[test]
 fn copies_of_a_flight_recorder_count_for_nothing_beside_the_recordings() {
     let bench = Bench::new();
-    let mut commands: Vec<Child> = Vec::new();
+    let mut commands = Vec::new();
     for rank in 0..3 {
         let mut command = bench.msmemscope(["--flight-recorder=8MiB", "--trigger=end,signal", "--output"]);
         command.arg(bench.output()).arg("--").arg(job());
         command.args("init device:0 alloc:2097152 catch wait alloc:4194304 fini".split_whitespace());
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "3").stdout(Stdio::null()).stderr(Stdio::null());
-        commands.push(command.spawn().expect("our program starts"));
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "3");
+        commands.push(Running::start(command));
     }
     let originals = || -> Vec<Recorded> {
         let is_original = |recorded: &Recorded| recorded.0.join("recording.trace").is_file();
@@ -203,9 +233,7 @@ fn copies_of_a_flight_recorder_count_for_nothing_beside_the_recordings() {
         // SAFETY: plain system call to a process this test has started.
         unsafe { libc::kill(recorded.process_id() as i32, libc::SIGTERM) };
     }
-    for mut command in commands {
-        command.wait().expect("an end");
-    }
+    commands.into_iter().for_each(Running::wait);
     let fleet = run(bench.msmemscope(["fleet".as_ref(), bench.output().as_os_str()]));
     assert_success(&fleet);
     let said = stdout(&fleet);
@@ -226,4 +254,16 @@ fn copies_of_a_flight_recorder_count_for_nothing_beside_the_recordings() {
     let analyzed = run(bench.msmemscope(["analyze".as_ref(), bench.output().as_os_str()]));
     assert_eq!(stdout(&analyzed).matches("device 0").count() % 3, 0, "{}", stdout(&analyzed));
     assert!(stderr(&analyzed).contains("3 copies of flight recorders left out"), "{}", stderr(&analyzed));
+}
+
+#[test]
+fn a_test_that_fails_leaves_no_job_behind() {
+    let bench = Bench::new();
+    let child = start(&bench, &["--flight-recorder=8MiB"], "init device:0 alloc:2097152 forever");
+    wait_until("a recording", || recordings(&bench.output()).len() == 1);
+    let job = recordings(&bench.output())[0].process_id() as i32;
+    let is_there = || std::path::Path::new(&format!("/proc/{job}/exe")).exists();
+    assert!(is_there());
+    drop(child);
+    wait_until("the end of the job", || !is_there());
 }
