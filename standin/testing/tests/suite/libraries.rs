@@ -38,7 +38,9 @@ fn only_the_interface_is_exported() {
             let symbol = line.split(' ').next().unwrap_or_default();
             let known = ["hal", "drv", "rt", "acl", "mstx", "standin", "dcmi", "Hccl", "Msprof", "prof"];
             let is_known = known.iter().any(|prefix| symbol.starts_with(prefix)) || symbol.contains("HugeMem");
-            assert!(is_known, "{}: {symbol}", path.display());
+            // Parts of it are methods and functions of C++.
+            let is_of_cpp = path.ends_with("libnnopbase.so") && symbol.starts_with("_Z");
+            assert!(is_known || is_of_cpp, "{}: {symbol}", path.display());
         }
     }
 }
