@@ -133,7 +133,7 @@ def main():
         dist.all_reduce(value, group=half)
         check("a group of its own", value, float(len(range(0, WORLD, 2))))
     dist.barrier()
-    print(f"rank {RANK}: done", flush=True)
+    print(f"rank {RANK}: done\n", end="", flush=True)
     dist.destroy_process_group()
 
 
