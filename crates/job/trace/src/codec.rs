@@ -196,7 +196,10 @@ macro_rules! struct_fields {
             // in memory.
             #[inline(always)]
             fn put(self, state: &mut CodecState, output: &mut Output) {
-                $(self.$name.put(state, output);)+
+                // One loop: what is rare must not make the way of every record longer.
+                for number in [$(u64::from(self.$name)),+] {
+                    number.put(state, output);
+                }
             }
 
             fn take(state: &mut CodecState, input: &mut Input<'a>) -> Option<Self> {
