@@ -117,8 +117,8 @@ def run(command, log=None, **variables):
 
 @pytest.mark.parametrize(
     "variables",
-    [{}, {"TASK_QUEUE_ENABLE": "0"}, {"STANDIN_CANN": "8.0", "STANDIN_CLOCK_KHZ": "1000"}],
-    ids=["current", "one_thread", "older"],
+    [{}, {"STANDIN_CANN": "8.0", "STANDIN_CLOCK_KHZ": "1000"}],
+    ids=["current", "older"],
 )
 def test_training_on_two_cards(tmp_path, training, variables):
     plain = run([sys.executable, training, "0,1"], **variables)
@@ -143,7 +143,7 @@ def launches_by_operator(tmp_path, training, queue):
     """(kernel, operator) of all launches by card and stream, in order."""
     out = tmp_path / f"queue {queue}"
     command = [PROGRAM, "-o", out, "--level=op,kernel", "--data-format=csv", "--", sys.executable, training, "0,1"]
-    run(command, TASK_QUEUE_ENABLE=queue)
+    run(command, log=tmp_path / f"log {queue}", TASK_QUEUE_ENABLE=queue)
     streams = {}
     for row in csv.DictReader(run([PROGRAM, "export", out, "--to=kernels", "-o", "-"]).stdout.splitlines()):
         kernel = row["Kernel"].split("_")[0]
@@ -155,6 +155,9 @@ def launches_by_operator(tmp_path, training, queue):
 def test_the_operator_of_each_kernel_is_known_whoever_launches_it(tmp_path, training):
     """With its queue torch_npu launches on a thread of its own, which runs no operators."""
     at_once, _ = launches_by_operator(tmp_path, training, "0")
+    rows, entries = kernel_rows(tmp_path / "queue 0"), kernel_truth(tmp_path / "log 0")
+    assert_equal(rows, entries)
+    assert_same_durations(tmp_path / "queue 0", entries, is_fine=True)
     queued, text = launches_by_operator(tmp_path, training, "1")
     assert queued == at_once
     assert sum(map(len, queued.values())) > 50
