@@ -6,7 +6,7 @@ use msmemscope_report::units::bytes;
 /// Bytes of memory for each byte of a trace: those of a training take 11 bytes for an event, and 43 as columns.
 const BYTES_PER_TRACE_BYTE: u64 = 4;
 
-/// What there is to say before traces of so many bytes are read.
+/// What there is to say before large traces are read.
 pub(crate) fn notice(trace_bytes: u64) -> Option<String> {
     lacks(trace_bytes, available(&std::fs::read_to_string("/proc/meminfo").ok()?)?)
 }

@@ -241,6 +241,13 @@ fn write(threads: &mut Threads, record: &Record<'_>) {
     }
 }
 
+/// Writes what thread 1 does next.
+fn put_next(threads: &mut Threads, time_ns: &mut u64, fact: Fact<'_>) {
+    *time_ns += INTERVAL_NS;
+    let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
+    write(threads, &Record { monotonic_ns: *time_ns, thread_id: 1, native_stack, python_stack, fact });
+}
+
 /// Runs events through a file of a size and holds what is left against the truth.
 fn check_against_truth(events: u64, limit_bytes: u64) {
     let mut threads = flight_recorder(Recording::new(false, limit_bytes), limit_bytes);
@@ -304,11 +311,7 @@ fn nothing_is_forgotten_before_there_is_no_room() {
 fn a_lost_free_costs_a_record() {
     let mut threads = flight_recorder(Recording::new(false, RING_BYTES), RING_BYTES);
     let mut time_ns = FIRST_NS;
-    let mut put = |fact: Fact<'_>| {
-        time_ns += INTERVAL_NS;
-        let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
-        write(&mut threads, &Record { monotonic_ns: time_ns, thread_id: 1, native_stack, python_stack, fact });
-    };
+    let mut put = |fact: Fact<'_>| put_next(&mut threads, &mut time_ns, fact);
     for _ in 0..2_000_000 {
         put(allocation(0x1000, 8)); // Never freed, always replaced.
         put(allocation(0x2000, 8));
@@ -330,11 +333,7 @@ fn a_lost_free_costs_a_record() {
 fn kernels_pass_but_those_of_graphs() {
     let mut threads = flight_recorder(Recording::new(false, RING_BYTES), RING_BYTES);
     let mut time_ns = FIRST_NS;
-    let mut put = |fact: Fact<'_>| {
-        time_ns += INTERVAL_NS;
-        let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
-        write(&mut threads, &Record { monotonic_ns: time_ns, thread_id: 1, native_stack, python_stack, fact });
-    };
+    let mut put = |fact: Fact<'_>| put_next(&mut threads, &mut time_ns, fact);
     let (device, name, stream_id) = (Device::Npu(0), StringId(7), 3);
     put(Fact::KernelCaptured { device, name, stream_id, task_id: 5 });
     for task_id in 0..600_000 {
@@ -362,11 +361,7 @@ fn blocks_are_found_as_the_timeline_finds_them() {
     let mut time_ns = FIRST_NS;
     let driver = |device| BlockProperties { device, ..BlockProperties::from_driver_flag(1 << 10) };
     let host = BlockProperties::from_driver_flag(2 << 10);
-    let mut put = |fact: Fact<'_>| {
-        time_ns += INTERVAL_NS;
-        let (native_stack, python_stack) = (StackId::NONE, StackId::NONE);
-        write(&mut threads, &Record { monotonic_ns: time_ns, thread_id: 1, native_stack, python_stack, fact });
-    };
+    let mut put = |fact: Fact<'_>| put_next(&mut threads, &mut time_ns, fact);
     let begin = |properties, address| Fact::Allocation { properties, address, size_bytes: 512 };
     let end = |properties, address| Fact::Free { properties, address };
     let with_handle = |handle| {
