@@ -173,12 +173,13 @@ test-kernels: build standin $(VENV)/ready
 # Not part of `make test`, where tests/torch/test_replay.py asks about two examples: it runs every example six times.
 test-replay: python standin torch-venv
 	scripts/standin-run $(TORCH_VENV)/bin/python -m pytest tests/replay
+
 # Not part of `make test`, which sends five million events through 8 MiB: a hundred million through 64 MiB.
 test-flight-recorder:
 	$(CARGO) test $(LOCKED) --release --package msmemscope-trace --test suite -- --ignored --nocapture a_hundred_million
 
 # Not part of `make test`: it installs PySpark, and Java if there is none.
-test-fleet: python standin
+test-fleet: python standin torch-venv
 	$(CARGO) build $(LOCKED) --release --package made-recordings --example made_fleet
 	scripts/fleet-venv $(FLEET_VENV)
 	$(FLEET_VENV)/bin/python -m pytest tests/fleet

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "target" / "release" / "msmemscope"
+TORCH_PYTHON = ROOT / "target" / "torch-venv" / "bin" / "python"
 GENERATOR = ROOT / "target" / "release" / "examples" / "made_fleet"
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -47,20 +48,33 @@ def small_job(tmp_path_factory):
     return home
 
 
-@pytest.fixture(scope="session")
-def recorded_job(tmp_path_factory):
-    """The example of the README on the stand-in device, as four ranks that were started one by one."""
-    home = tmp_path_factory.mktemp("recorded")
+def leaky_training(home):
+    """The example of the README, built, as the command of each of four ranks."""
     source = ROOT / "examples" / "leaky_training.c"
     program = home / "leaky_training"
     libraries = ROOT / "target" / "standin" / "lib64"
     include = ROOT / "standin" / "include"
     command = ["gcc", "-g", "-O1", f"-I{include}", source, "-o", program, f"-L{libraries}"]
     subprocess.run([*command, "-lascendcl", "-lms_tools_ext", f"-Wl,-rpath,{libraries}"], check=True)
-    for rank in range(4):
+    return ["--call-stack=c:8"], [[program]] * 4
+
+
+def examples_of_torch(_home):
+    """Examples with the real torch_npu, of which two leak, as the commands of four ranks."""
+    scripts = [["train.py"], ["gpt.py", "--leak", "--steps", "8"], ["mlp.py", "--steps", "12"], ["inference.py"]]
+    commands = [[TORCH_PYTHON, ROOT / "examples" / script, *arguments] for script, *arguments in scripts]
+    return ["--events=alloc,free,launch,access"], commands
+
+
+@pytest.fixture(scope="session", params=[leaky_training, examples_of_torch], ids=["c", "torch"])
+def recorded_job(request, tmp_path_factory):
+    """Examples on the stand-in device, as four ranks that were started one by one, and their dataset."""
+    home = tmp_path_factory.mktemp("recorded")
+    options, commands = request.param(home)
+    for rank, command in enumerate(commands):
         environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank)}
-        recording = [PROGRAM, "--call-stack=c:8", "--analysis=leaks,decompose", f"--output={home / 'results'}"]
-        run = [ROOT / "scripts" / "standin-run", *recording, "--", program]
+        recording = [PROGRAM, *options, "--analysis=leaks,decompose", f"--output={home / 'results'}"]
+        run = [ROOT / "scripts" / "standin-run", *recording, "--", *command]
         subprocess.run(run, env=environment, check=True, capture_output=True)
     tool("export", home / "results", "--to=parquet", "-o", home / "dataset")
     return home

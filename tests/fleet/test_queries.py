@@ -56,7 +56,7 @@ def test_blocks_are_as_many_as_allocations_in_csv_files(ask, recorded_job):
     for path in recorded_job.glob("results/*/device_*/dump/*_dump_*.csv"):
         with path.open(newline="") as file:
             allocations += sum(row["Event"] == "MALLOC" for row in csv.DictReader(file))
-    alive = ask("blocks_alive_at", recorded_job, time_ns=2**62, limit=10**9)
+    alive = ask("blocks_alive_at", recorded_job, time_ns=2**62, limit=100_000)
     ended = sum(row["blocks"] for row in ask("use_at", recorded_job, time_ns=0))
     assert allocations > 0 and ended == 0
     assert len(alive) <= allocations
@@ -79,6 +79,8 @@ def test_growth(ask, recorded_job, native):
         for growth in process["leaks"]["growth"]:
             ends = growth["step_ends"]
             settled = ends[(len(ends) - 1) // 2 :]
+            if len(settled) < 2:
+                continue
             steps = settled[-1]["device_step"] - settled[0]["device_step"]
             expected = (settled[-1]["used_bytes"] - settled[0]["used_bytes"]) / steps
             assert found[number, growth["pool"]] == expected
@@ -86,9 +88,9 @@ def test_growth(ask, recorded_job, native):
 
 def test_leaked_blocks(ask, recorded_job, native):
     rows = ask("leaked_blocks", recorded_job)
+    assert any(process["leaks"]["leaks"] for process in native.values())
     for number, process in native.items():
         leaks = process["leaks"]["leaks"]
-        assert leaks
         own = [row for row in rows if row["process_id"] == number]
         assert sum(row["bytes"] for row in own) == sum(leak["bytes"] for leak in leaks)
         assert sum(row["blocks"] for row in own) == sum(leak["count"] for leak in leaks)
