@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use msmemscope_control::{Recorder, Region};
 use msmemscope_event::{Device, Fact, KernelPhase, RecordingState, Severity};
@@ -532,7 +533,11 @@ fn a_guest_is_told_the_stream_of_every_launch_once() {
     assert_eq!(assert_complete(&lab, |stream| stream), WAYS as usize);
 }
 
+/// Kernels of the test below that have begun to run.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
 unsafe extern "C" fn take_a_while(_: *mut c_void) {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
     std::thread::sleep(std::time::Duration::from_millis(30));
 }
 
@@ -546,7 +551,9 @@ fn guest_starts_recording_while_kernels_run() {
     let launcher = Launcher::load();
     let stream = launcher.stream();
     (0..HALF).for_each(|_| launcher.launch(0, stream, Some(take_a_while)));
-    std::thread::sleep(std::time::Duration::from_millis(45));
+    while BEGUN.load(Ordering::Relaxed) < 2 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     recorder.set_state(RecordingState::On).expect("a state");
     (0..HALF).for_each(|_| launcher.launch(0, stream, Some(take_a_while)));
     launcher.synchronize();

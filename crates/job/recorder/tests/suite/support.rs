@@ -157,10 +157,11 @@ impl Lab {
     }
 
     /// All recordings, ordered by their directory. A process that was killed before it had made its trace has none: the
-    /// first bytes are written last.
+    /// directory comes first, the first bytes of the file last.
     pub fn traces(&self) -> Vec<Trace> {
-        let is_made = |path: &&PathBuf| {
-            std::fs::read(path.join(TRACE_FILE_NAME)).map_or(true, |bytes| !bytes.iter().take(8).all(|byte| *byte == 0))
+        let is_made = |path: &&PathBuf| match std::fs::read(path.join(TRACE_FILE_NAME)) {
+            Ok(bytes) => !bytes.iter().take(8).all(|byte| *byte == 0),
+            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
         };
         self.directories().iter().filter(is_made).map(|path| open(path)).collect()
     }
