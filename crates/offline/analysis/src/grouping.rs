@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use msmemscope_event::AutogradPhase;
 use serde::Serialize;
 
-use crate::names::{Frame, SiteText, telling_frames};
+use crate::names::{Frame, NO_STACK, SiteText, telling_frames};
 
 /// What a breakdown goes by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(crate) fn way(grouping: Grouping, site: &SiteText, module: &str, phase: &str
         Grouping::CallTree => {
             let frames = if site.python.is_empty() { &site.native } else { &site.python };
             let calls: Vec<String> = telling_frames(frames).into_iter().rev().map(Frame::describe).collect();
-            if calls.is_empty() { or_unknown("", "no call stack recorded") } else { calls }
+            if calls.is_empty() { or_unknown("", NO_STACK) } else { calls }
         }
     }
 }

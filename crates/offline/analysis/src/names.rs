@@ -17,6 +17,9 @@ use crate::situation::{LiveBlock, Situation};
 /// What dump files write where outer frames could not be found.
 const UNKNOWN_OUTER_FRAMES_TEXT: &str = "<outer frames unknown>";
 
+/// What stands for the line where no call stack was recorded.
+pub const NO_STACK: &str = "no call stack recorded";
+
 /// One frame of a call stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Frame {
@@ -439,7 +442,7 @@ impl SiteText {
             None if !operator.is_empty() => format!("operator {operator}"),
             None => match library_frame(&python).or_else(|| library_frame(&native)) {
                 Some(frame) => frame.describe(),
-                None if python.is_empty() && native.is_empty() => "no call stack recorded".to_owned(),
+                None if python.is_empty() && native.is_empty() => NO_STACK.to_owned(),
                 None => "no line of the program in the call stack".to_owned(),
             },
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use msmemscope_analysis::names::{Calls, SiteText};
+use msmemscope_analysis::names::{Calls, NO_STACK, SiteText};
 use msmemscope_analysis::situation::{LiveBlock, Situation};
 use msmemscope_analysis::{Frame, Names, RecordingNames};
 use msmemscope_event::{Device, Pool};
@@ -206,7 +206,7 @@ pub(crate) fn named_frames(text: &SiteText) -> Vec<Frame> {
         frames.insert(0, Frame { function, ..Frame::default() });
     }
     if frames.is_empty() {
-        frames.push(Frame { function: "no call stack recorded".to_owned(), ..Frame::default() });
+        frames.push(Frame { function: NO_STACK.to_owned(), ..Frame::default() });
     }
     frames
 }

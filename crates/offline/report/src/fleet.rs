@@ -5,6 +5,7 @@ use msmemscope_analysis::fleet::job::{FleetSite, GroupUse, JobReport, Outlier, R
 use msmemscope_analysis::fleet::outliers::{Difference, Measure};
 use msmemscope_analysis::fleet::summary::RecordingState;
 use msmemscope_analysis::fleet::{FleetReport, SkipReason, Skipped};
+use msmemscope_analysis::names::NO_STACK;
 use serde_json::{Value, json};
 
 use crate::curve::lines;
@@ -180,7 +181,8 @@ pub fn outlier_sentence(job: &JobReport, outlier: &Outlier) -> String {
             0 => "nothing".to_owned(),
             median => bytes(median),
         };
-        format!(" Allocated at {}: {} {verb}, {median} on a usual {noun}.", near(&cause.line), bytes(cause.bytes))
+        let from = origin(&cause.line, "Allocated at", "From a line");
+        format!(" {from}: {} {verb}, {median} on a usual {noun}.", bytes(cause.bytes))
     });
     format!("Outlier: {} ({}) {}; {others}.{because}", name(row), place.join(", "), reasons.join(", and "))
 }
@@ -253,22 +255,30 @@ fn on_ranks(site: &FleetSite, job: &JobReport) -> String {
     }
 }
 
+/// Words for the line that allocates: with `at` before it, or with `unknown` where nobody has recorded it.
+fn origin(line: &str, at: &str, unknown: &str) -> String {
+    match line {
+        NO_STACK => format!("{unknown} that was not recorded (--call-stack=python,c names it)"),
+        line => format!("{at} {}", near(line)),
+    }
+}
+
 fn leak(site: &FleetSite, job: &JobReport) -> String {
     let held = if site.held_by.is_empty() { String::new() } else { format!(" Held by {}.", site.held_by) };
     if !site.is_growing {
         return format!(
-            "Never given back on {}: {} of all ranks together, allocated at {}.{held}",
+            "Never given back on {}: {} of all ranks together, {}.{held}",
             on_ranks(site, job),
             bytes(site.bytes),
-            near(&site.line)
+            origin(&site.line, "allocated at", "from a line")
         );
     }
     format!(
-        "Leak on {}: {} more with every step of all ranks together, {} by now, allocated at {}.{held}",
+        "Leak on {}: {} more with every step of all ranks together, {} by now, {}.{held}",
         on_ranks(site, job),
         bytes(site.bytes_per_step),
         bytes(site.bytes),
-        near(&site.line)
+        origin(&site.line, "allocated at", "from a line")
     )
 }
 
@@ -492,9 +502,9 @@ mod tests {
 
     #[test]
     fn what_was_never_given_back_without_steps_is_not_said_to_grow() {
-        let site = |is_growing: bool| FleetSite {
+        let site = |is_growing: bool, line: &str| FleetSite {
             pool: "HAL".to_owned(),
-            line: "a.c:1 f".to_owned(),
+            line: line.to_owned(),
             processes: 1,
             ranks: vec![3],
             bytes: 20 << 20,
@@ -504,10 +514,12 @@ mod tests {
             is_growing,
             held_by: String::new(),
         };
-        let text =
-            |is_growing| job_text(&JobReport { processes: 4, leaks: vec![site(is_growing)], ..JobReport::default() });
+        let said = |site| job_text(&JobReport { processes: 4, leaks: vec![site], ..JobReport::default() });
+        let text = |is_growing| said(site(is_growing, "a.c:1 f"));
         let kept = text(false);
         assert!(kept.contains("Never given back on rank 3 only: 20.0 MiB") && !kept.contains("every step"), "{kept}");
         assert!(text(true).contains("Leak on rank 3 only: 1.0 MiB more with every step"), "{}", text(true));
+        let unknown = said(site(true, NO_STACK)).replace('\n', " ");
+        assert!(unknown.contains("20.0 MiB by now, from a line that was not recorded (--call-stack="), "{unknown}");
     }
 }
