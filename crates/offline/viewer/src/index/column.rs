@@ -62,12 +62,17 @@ pub(super) fn store<T: Number, W: Write>(values: &[T], output: &mut Output<W>) -
     Ok(())
 }
 
-pub(super) fn load<T: Number>(input: &mut Input<'_>) -> Result<Vec<T>, Unusable> {
+/// Loads numbers into something that has room for as many.
+pub(super) fn load<T: Number, C: Extend<T>>(
+    input: &mut Input<'_>,
+    with_room_for: impl FnOnce(usize) -> C,
+) -> Result<C, Unusable> {
     let count = u64::load(input)?;
-    let count = input.reserve::<T>(count)?;
-    let mut values: Vec<T> = Vec::with_capacity(count);
-    while values.len() < count {
-        let piece = (count - values.len()).min(PIECE);
+    let mut left = input.reserve::<T>(count)?;
+    let mut values = with_room_for(left);
+    while left > 0 {
+        let piece = left.min(PIECE);
+        left -= piece;
         let width = u8::load(input)? as usize;
         let least = u64::load(input)?;
         let added = |value: u64| T::narrow(least.wrapping_add(value));

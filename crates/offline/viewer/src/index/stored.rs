@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
+use msmemscope_columns::Column;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::column;
@@ -166,7 +167,7 @@ macro_rules! stored_numbers {
             }
 
             fn load_all(input: &mut Input<'_>) -> Result<Vec<Self>, Unusable> {
-                column::load(input)
+                column::load::<Self, _>(input, Vec::with_capacity)
             }
         }
     )+};
@@ -255,6 +256,20 @@ impl<T: Stored> Stored for Vec<T> {
 
     fn load(input: &mut Input<'_>) -> Result<Self, Unusable> {
         T::load_all(input)
+    }
+}
+
+impl<T: Stored + column::Number + msmemscope_columns::Number> Stored for Column<T> {
+    fn store<W: Write>(&self, output: &mut Output<W>) -> io::Result<()> {
+        T::store_all(self, output)
+    }
+
+    fn load(input: &mut Input<'_>) -> Result<Self, Unusable> {
+        column::load::<T, _>(input, |count| {
+            let mut column = Column::default();
+            column.reserve_exact(count);
+            column
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Blocks as columns, in the order in which they came into being.
 
+use msmemscope_columns::Column;
+
 /// End of a block that is alive at the end of the recording.
 pub(crate) const ALIVE: u64 = u64::MAX;
 
@@ -16,22 +18,22 @@ pub(crate) const IS_SEGMENT: u8 = 4;
 /// All blocks of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    pub(crate) address: Vec<u64>,
-    pub(crate) bytes: Vec<u64>,
-    pub(crate) start: Vec<u64>,
-    pub(crate) end: Vec<u64>,
+    pub(crate) address: Column<u64>,
+    pub(crate) bytes: Column<u64>,
+    pub(crate) start: Column<u64>,
+    pub(crate) end: Column<u64>,
     /// Place in the address space of the group without its gaps.
-    pub(crate) y: Vec<u64>,
-    pub(crate) allocation: Vec<u32>,
-    pub(crate) site: Vec<u32>,
-    pub(crate) owner: Vec<u32>,
-    pub(crate) step: Vec<u32>,
-    pub(crate) group: Vec<u16>,
-    pub(crate) thread: Vec<u16>,
-    pub(crate) flags: Vec<u8>,
-    pub(crate) first_access: Vec<u64>,
-    pub(crate) last_access: Vec<u64>,
-    pub(crate) accesses: Vec<u32>,
+    pub(crate) y: Column<u64>,
+    pub(crate) allocation: Column<u32>,
+    pub(crate) site: Column<u32>,
+    pub(crate) owner: Column<u32>,
+    pub(crate) step: Column<u32>,
+    pub(crate) group: Column<u16>,
+    pub(crate) thread: Column<u16>,
+    pub(crate) flags: Column<u8>,
+    pub(crate) first_access: Column<u64>,
+    pub(crate) last_access: Column<u64>,
+    pub(crate) accesses: Column<u32>,
     pub(crate) latest_end: Vec<u64>,
 }
 

@@ -73,7 +73,7 @@ impl<'a> Builder<'a> {
     ) -> Self {
         let mut model = Model::default();
         model.events.reserve(usize::try_from(facts).unwrap_or(0));
-        model.instants = INSTANT_TRACKS.map(|track| Instants { track, at: Vec::new(), name: Vec::new() }).into();
+        model.instants = INSTANT_TRACKS.map(Instants::none).into();
         let mut open_steps = Vec::new();
         let mut steps_by_api = false;
         if let Some(StepSource::Api { first_number }) = step_source {

@@ -5,6 +5,7 @@
 //! they are and walks only through those at its edges. A [`Stacking`] adds to each leaf how much each owner (or call
 //! site, or size class) held before it.
 
+use msmemscope_columns::Column;
 use rustc_hash::FxHashMap;
 
 use super::Model;
@@ -31,7 +32,7 @@ struct Leaf {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Number of the block, times two, plus one at its end.
-    list: Vec<u32>,
+    list: Column<u32>,
     leaves: Vec<Leaf>,
     last: u64,
     /// Most bytes, and how many changes had been made then.
@@ -350,8 +351,8 @@ mod tests {
     fn changes_are_found_from_anywhere() {
         // Two blocks begin with every third nanosecond.
         let count = 1000;
-        let start: Vec<u64> = (0..count).map(|block| 10 + block / 2 * 3).collect();
-        let blocks = Blocks { end: start.clone(), start, ..Blocks::default() };
+        let start = || (0..count).map(|block| 10 + block / 2 * 3).collect();
+        let blocks = Blocks { end: start(), start: start(), ..Blocks::default() };
         let changes = Changes { list: (0..count as u32).map(|block| block << 1).collect(), ..Changes::default() };
         for time in 0..10 + count * 3 / 2 + 5 {
             let expected = blocks.start.iter().filter(|start| **start < time).count();

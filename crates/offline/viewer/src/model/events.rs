@@ -1,5 +1,6 @@
 //! All events as columns, for the table of events.
 
+use msmemscope_columns::Column;
 use msmemscope_event::Device;
 
 use super::texts::TextId;
@@ -61,13 +62,13 @@ pub(crate) struct Detail {
 /// All events of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    pub(crate) time: Vec<u64>,
+    pub(crate) time: Column<u64>,
     /// The block, or the place in `details`.
-    pub(crate) reference: Vec<u32>,
-    pub(crate) name: Vec<TextId>,
-    pub(crate) thread: Vec<u16>,
-    pub(crate) device: Vec<u16>,
-    pub(crate) code: Vec<u8>,
+    pub(crate) reference: Column<u32>,
+    pub(crate) name: Column<TextId>,
+    pub(crate) thread: Column<u16>,
+    pub(crate) device: Column<u16>,
+    pub(crate) code: Column<u8>,
     pub(crate) details: Vec<Detail>,
 }
 

@@ -1,12 +1,13 @@
 //! Values that hold until they change.
 
+use msmemscope_columns::Column;
 use msmemscope_event::Device;
 
 /// A value over time.
 #[derive(Debug, Default)]
 pub(crate) struct StepSeries {
-    pub(crate) time: Vec<u64>,
-    pub(crate) value: Vec<u64>,
+    pub(crate) time: Column<u64>,
+    pub(crate) value: Column<u64>,
 }
 
 impl StepSeries {

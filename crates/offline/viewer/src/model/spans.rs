@@ -1,5 +1,6 @@
 //! Things that last: operators, ranges, kernels and Python calls, in lanes of which each holds one at a time.
 
+use msmemscope_columns::Column;
 use rustc_hash::FxHashMap;
 
 use super::texts::TextId;
@@ -10,9 +11,9 @@ const MOST_LANES: usize = 64;
 /// One row of a track. Sorted, and nothing overlaps.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    pub(crate) start: Vec<u64>,
-    pub(crate) end: Vec<u64>,
-    pub(crate) name: Vec<TextId>,
+    pub(crate) start: Column<u64>,
+    pub(crate) end: Column<u64>,
+    pub(crate) name: Column<TextId>,
 }
 
 impl Lane {
@@ -162,8 +163,15 @@ impl EndedCalls {
 #[derive(Debug)]
 pub(crate) struct Instants {
     pub(crate) track: &'static str,
-    pub(crate) at: Vec<u64>,
-    pub(crate) name: Vec<TextId>,
+    pub(crate) at: Column<u64>,
+    pub(crate) name: Column<TextId>,
+}
+
+impl Instants {
+    /// No moments so far.
+    pub(crate) fn none(track: &'static str) -> Self {
+        Self { track, at: Column::default(), name: Column::default() }
+    }
 }
 
 #[cfg(test)]
