@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use memmap2::{MmapMut, MmapOptions};
 
 /// Columns up to this size stay in memory.
-const LARGEST_IN_MEMORY_BYTES: usize = 64 << 20;
+const LARGEST_IN_MEMORY_BYTES: usize = 32 << 20;
 
 /// A number that can be in a column.
 ///
