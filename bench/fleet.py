@@ -3,7 +3,7 @@
 
 Merges ten thousand summaries; takes one process with many events through finishing, analysing, exporting and viewing;
 asks the dataset with DuckDB and, where `make test-fleet` has installed it, with Spark. The most memory is that of the
-whole program; of the viewer it is what the system cannot take back, without its columns in files. Events per second are those of the wait of the user.
+whole program; of the viewer it is what the system cannot take back, without its columns in files.
 """
 
 import argparse
