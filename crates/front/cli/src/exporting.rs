@@ -43,7 +43,14 @@ pub fn export_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         return Err(one_process_only(format, recordings));
     }
     let named = invocation.change.output.as_deref();
-    let written = write_result(named, format.file_name(), |out| write(recordings, format, kind, out))?;
+    let mut shows_something = true;
+    let written = write_result(named, format.file_name(), |out| {
+        shows_something = write(recordings, format, kind, out)?;
+        Ok(())
+    })?;
+    if !shows_something {
+        terminal.warning(format!("nothing to show in it: {} needs {}", format.word(), format.needs()));
+    }
     let Some((path, size_bytes)) = written else { return Ok(ExitStatus::Success) };
     print_text(&format!("Wrote {} ({})\nOpen with {}\n", quoted_path(&path), bytes(size_bytes), format.opened_by()))
 }
@@ -166,8 +173,9 @@ fn export_dataset(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     Ok(ExitStatus::Success)
 }
 
-fn write(recordings: &[Recording], format: Format, kind: MemoryKind, out: &mut dyn Write) -> io::Result<()> {
+fn write(recordings: &[Recording], format: Format, kind: MemoryKind, out: &mut dyn Write) -> io::Result<bool> {
     let mut bar = Bar::new("Exporting");
-    export(recordings, format, kind, out, &mut |done, total| bar.show(done, total))?;
-    out.flush()
+    let shows_something = export(recordings, format, kind, out, &mut |done, total| bar.show(done, total))?;
+    out.flush()?;
+    Ok(shows_something)
 }

@@ -196,6 +196,9 @@ fn begins_row(line: &[u8], at_end: bool) -> Option<bool> {
     Some(false)
 }
 
+/// Letters of a wrong column's name that are shown: anything may be called a csv file.
+const SHOWN_OF_A_NAME: usize = 60;
+
 /// Where the stack columns are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CsvLayout {
@@ -214,7 +217,11 @@ impl CsvLayout {
             match names.get(position) {
                 Some(name) if name == expected => {}
                 Some(name) => {
-                    return Err(format!("column {} is {name:?} instead of {expected:?}", position + 1));
+                    let shown = match name.char_indices().nth(SHOWN_OF_A_NAME) {
+                        Some((end, _)) => format!("{}...", &name[..end]),
+                        None => name.clone(),
+                    };
+                    return Err(format!("column {} is {shown:?} instead of {expected:?}", position + 1));
                 }
                 None => return Err(format!("column {} ({expected:?}) is missing", position + 1)),
             }
@@ -408,6 +415,8 @@ mod tests {
             Ok(CsvLayout { python_stack: Some(10), native_stack: Some(11) })
         );
         assert_eq!(layout("ID,Event,Kind"), Err("column 3 is \"Kind\" instead of \"Event Type\"".into()));
+        let long = layout(&"(".repeat(1_000_000)).unwrap_err();
+        assert!(long.len() < 100 && long.contains("(((...\" instead of \"ID\""), "{long}");
         assert_eq!(layout("ID"), Err("column 2 (\"Event\") is missing".into()));
     }
 }

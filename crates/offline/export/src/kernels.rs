@@ -15,20 +15,23 @@ use crate::{Progress, everything};
 const HEADER: &str = "Kernel,Operator,Process Id,Thread Id,Device Id,Stream Id,Task Id,Launched(ns),Started(ns),Ended(ns),\
                       Waited(ns),Ran(ns),Memory change(bytes),Memory in use(bytes)";
 
-pub(crate) fn write(recordings: &[Recording], out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
+/// Returns whether any kernel was launched.
+pub(crate) fn write(recordings: &[Recording], out: &mut dyn Write, progress: Progress<'_>) -> io::Result<bool> {
     writeln!(out, "{HEADER}")?;
+    let mut has_launches = false;
     for recording in recordings {
         let names = RecordingNames::new(recording);
         let situation = Situation::of(recording);
         let process_id = recording.process_id();
-        let rows = Rows { names: &names, process_id, out, result: Ok(()) };
+        let rows = Rows { names: &names, process_id, out, is_empty: true, result: Ok(()) };
         let mut table = Launches { situation, follower: KernelFollower::default(), rows };
         msmemscope_timeline::run(recording, &everything(recording), &mut table, progress);
         let Launches { follower, mut rows, .. } = table;
         follower.finish(&mut |kernel| rows.add(&kernel));
         rows.result?;
+        has_launches |= !rows.is_empty;
     }
-    Ok(())
+    Ok(has_launches)
 }
 
 struct Launches<'a> {
@@ -41,6 +44,7 @@ struct Rows<'a> {
     names: &'a dyn Names,
     process_id: u32,
     out: &'a mut dyn Write,
+    is_empty: bool,
     result: io::Result<()>,
 }
 
@@ -69,6 +73,7 @@ impl EventSink for Launches<'_> {
 
 impl Rows<'_> {
     fn add(&mut self, kernel: &LaunchedKernel) {
+        self.is_empty = false;
         if self.result.is_ok() {
             self.result = self.row(kernel);
         }

@@ -102,6 +102,15 @@ impl Format {
         }
     }
 
+    /// What it needs and not every recording has, with how to get it.
+    pub fn needs(self) -> &'static str {
+        match self {
+            Self::Kernels => "launches of kernels: record with --level=op,kernel",
+            Self::TorchSnapshot => "memory of a device",
+            _ => "memory",
+        }
+    }
+
     /// Whether one file can hold several processes.
     pub fn holds_several_processes(self) -> bool {
         self != Self::TorchSnapshot
@@ -159,23 +168,30 @@ impl MemoryKind {
 /// Takes facts done and all facts, from time to time.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Writes recordings in a format. Where the format shows one kind of memory only, `kind` says which.
+/// Writes recordings in a format. Where the format shows one kind of memory only, `kind` says which. Returns whether the
+/// recordings have what the format [needs](Format::needs); a file without it is whole, but shows nothing.
 pub fn export(
     recordings: &[Recording],
     format: Format,
     kind: MemoryKind,
     out: &mut dyn Write,
     progress: Progress<'_>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     match format {
-        Format::Perfetto => perfetto::write(recordings, out, progress),
-        Format::TorchSnapshot => torch_snapshot::write(recordings, out, progress),
-        Format::Kernels => kernels::write(recordings, out, progress),
-        Format::Folded => folded::write(&sites::collect(recordings, progress), kind, out),
-        Format::Speedscope => speedscope::write(&sites::collect(recordings, progress), out),
-        Format::Pprof => pprof::write(&sites::collect(recordings, progress), out),
-        Format::FirefoxProfiler => firefox_profiler::write(&sites::collect(recordings, progress), out),
+        // What happened can be looked at without any memory, too.
+        Format::Perfetto => return perfetto::write(recordings, out, progress).map(|()| true),
+        Format::TorchSnapshot => return torch_snapshot::write(recordings, out, progress),
+        Format::Kernels => return kernels::write(recordings, out, progress),
+        Format::Folded | Format::Speedscope | Format::Pprof | Format::FirefoxProfiler => {}
     }
+    let sites = sites::collect(recordings, progress);
+    match format {
+        Format::Folded => folded::write(&sites, kind, out),
+        Format::Speedscope => speedscope::write(&sites, out),
+        Format::Pprof => pprof::write(&sites, out),
+        _ => firefox_profiler::write(&sites, out),
+    }?;
+    Ok(!sites.pools.is_empty())
 }
 
 /// Everything that was recorded, with steps from wherever they are known. What is alive at the end stays alive.

@@ -23,7 +23,8 @@ const PAGE_BYTES: u64 = 2 << 20;
 /// Blocks up to this size are in segments for small ones.
 const SMALL_BYTES: u64 = 1 << 20;
 
-pub(crate) fn write(recordings: &[Recording], out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
+/// Returns whether there is memory of a device.
+pub(crate) fn write(recordings: &[Recording], out: &mut dyn Write, progress: Progress<'_>) -> io::Result<bool> {
     let [recording] = recordings else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a snapshot is of one process"));
     };
@@ -71,7 +72,8 @@ pub(crate) fn write(recordings: &[Recording], out: &mut dyn Write, progress: Pro
         })?;
         pickle.next_pair()
     })?;
-    pickle.finish()
+    pickle.finish()?;
+    Ok(devices > 0)
 }
 
 /// Writes the frames of each stack once.

@@ -70,7 +70,7 @@ fn in_use(curve: &PoolCurve) -> &[u64] {
 }
 
 /// A curve as lines of characters, the highest first.
-pub(crate) fn lines(values: &[u64], columns: usize, rows: usize) -> Vec<String> {
+pub fn lines(values: &[u64], columns: usize, rows: usize) -> Vec<String> {
     let most = values.iter().copied().max().unwrap_or(0).max(1);
     let marks = if is_plain() { PLAIN } else { BLOCKS };
     let columns = columns.min(values.len());

@@ -104,18 +104,22 @@ fn owners(picture: &LivePicture) -> Option<String> {
     (!picture.owners.is_empty()).then(|| format!("Owners\n{}", table.render()))
 }
 
+/// The lines that grow or, before there is anything to compare with, those that hold most.
 fn lines(picture: &LivePicture, rows: usize) -> Option<String> {
-    let over = match (picture.grown_over.steps, picture.grown_over.duration_ns) {
-        (0, 0) => "since just now".to_owned(),
-        (0, duration_ns) => format!("in {}", seconds(duration_ns)),
-        (steps, _) => format!("in {}", counted(steps, "step")),
+    let (steps, duration_ns) = (picture.grown_over.steps, picture.grown_over.duration_ns);
+    let title = match (steps, duration_ns) {
+        (0, 0) => "Lines that hold most".to_owned(),
+        (0, duration_ns) => format!("Lines, by growth in {}", seconds(duration_ns)),
+        (steps, _) => format!("Lines, by growth in {}", counted(steps, "step")),
     };
-    let columns =
-        [("grew", Align::Right), ("in use", Align::Right), ("blocks", Align::Right), ("allocated at", Align::Left)];
-    let mut table = Table::new(&columns);
+    let can_grow = (steps, duration_ns) != (0, 0);
+    let grew = can_grow.then_some(("grew", Align::Right));
+    let held = [("in use", Align::Right), ("blocks", Align::Right), ("allocated at", Align::Left)];
+    let mut table = Table::new(&grew.into_iter().chain(held).collect::<Vec<_>>());
     for LiveLine { site, bytes: held, blocks, grown_bytes } in picture.lines.iter().take(rows) {
         let grown = if *grown_bytes == 0 { String::new() } else { format!("+{}", bytes(*grown_bytes)) };
-        table.row([grown, bytes(*held), short_count(*blocks), near(&site.line).to_owned()]);
+        let cells = [bytes(*held), short_count(*blocks), near(&site.line).to_owned()];
+        table.row(can_grow.then_some(grown).into_iter().chain(cells));
     }
-    (!picture.lines.is_empty()).then(|| format!("Lines, by growth {over}\n{}", table.render()))
+    (!picture.lines.is_empty()).then(|| format!("{title}\n{}", table.render()))
 }

@@ -753,11 +753,14 @@ impl<'s> Timeline<'s> {
         let live = self.blocks.keys_where(|block| !block.in_shadow);
         self.summary.live_blocks = live.len() as u64;
         if self.settings.process_ended {
+            // Files have a row for each of these ends, but nothing happened there.
+            let happened = (self.summary.events_shown, self.summary.events_hidden);
             for key in live {
                 let Some(block) = self.blocks.remove(key) else { continue };
                 let timestamp_ns = self.clock.block_next(end_monotonic_ns, block.latest_ns);
                 self.emit_free(timestamp_ns, None, key, &block, BlockEnd::WithProcess, sink);
             }
+            (self.summary.events_shown, self.summary.events_hidden) = happened;
         }
         for (thread_id, span) in self.python_calls.end_all(self.clock.wall_ns(end_monotonic_ns)) {
             let origin = Origin { thread_id, native_stack: StackId::NONE, python_stack: StackId::NONE };

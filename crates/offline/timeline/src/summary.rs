@@ -63,7 +63,7 @@ pub struct Summary {
     pub process_id: u32,
     /// Facts read.
     pub facts: u64,
-    /// Events that passed the filters.
+    /// Events that passed the filters. That a process ends, and its blocks with it, is none.
     pub events_shown: u64,
     /// Events that the filters hid.
     pub events_hidden: u64,

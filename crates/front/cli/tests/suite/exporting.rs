@@ -265,6 +265,23 @@ fn a_process_is_chosen_by_its_number() {
 }
 
 #[test]
+fn a_file_that_shows_nothing_says_what_it_needs() {
+    let warning_of = |bench: &Bench, format: &str| {
+        let output = export(bench, &[&format!("--to={format}"), "-o", &bench.path(format).display().to_string()]);
+        assert_success(&output);
+        stderr(&output)
+    };
+    let bench = recorded("init device:0");
+    assert!(warning_of(&bench, "torch-snapshot").contains("torch-snapshot needs memory of a device"));
+    assert!(warning_of(&bench, "folded").contains("nothing to show in it: folded needs memory"));
+    let bench = recorded(SCRIPT);
+    assert!(warning_of(&bench, "kernels").contains("kernels needs launches of kernels: record with --level=op,kernel"));
+    for format in ["torch-snapshot", "folded", "perfetto"] {
+        assert_eq!(warning_of(&bench, format), "");
+    }
+}
+
+#[test]
 fn what_cannot_be_exported_is_one_line() {
     let bench = recorded(SCRIPT);
     let refused = |arguments: &[&str], reason: &str| {

@@ -76,6 +76,8 @@ fn a_page_says_what_was_found_without_scripts_and_without_other_files() {
         "{text}"
     );
     assert!(text.contains("Memory per device") && text.contains("What holds memory at the peak"), "{text}");
+    let curve = text.split("<pre class=\"curve\">").nth(1).expect("a curve").split("</pre>").next().expect("its end");
+    assert!(curve.lines().count() == 5 && curve.lines().all(|line| line.contains('█')), "{curve}");
     let data = page.split("id=\"msmemscope-data\">").nth(1).expect("data").split("</script>").next().expect("data");
     let data: Value = serde_json::from_str(data).expect("JSON");
     for question in ["session", "findings", "ranks", "curve?by=owner", "flame?", "holds?by=site", "steps?", "pool?"] {
@@ -105,6 +107,9 @@ fn trackers_and_programs_get_the_same_answer() {
     let first_words = answer.split_once("Leak: ").expect("a leak").1.split(',').next().expect("words");
     assert_eq!(text.matches(first_words).count(), 1, "told once: {text}");
     assert!(text.contains("   - What to do: Look for what keeps its result"), "{text}");
+    let (_, curve) =
+        text.split_once("## Memory over time (PyTorch caching on device 0)\n\n```text\n").expect("a curve");
+    assert!(curve.split("```").next().expect("its end").contains('█'), "{text}");
     // Nothing was launched by an operator, so there is no column for them.
     assert!(text.contains("\n| bytes | share | blocks | allocated at |\n| ---: | ---: | ---: | --- |\n"), "{text}");
     let report: Value =

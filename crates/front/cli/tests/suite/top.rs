@@ -93,6 +93,7 @@ fn a_job_that_forks_is_shown_with_its_children() {
     assert!(used.contains(&&Value::from(5_000)) && used.iter().any(|bytes| **bytes != 5_000), "{used:?}");
     let text = stdout(&run(bench.msmemscope(["top", "--once", "--ascii", &bench.output().display().to_string()])));
     assert!(text.is_ascii() && text.matches(": running, ").count() == 2, "{text}");
+    assert!(text.contains("Lines that hold most\n") && !text.contains("grew"), "one look sees no growth: {text}");
     let child = processes.iter().find(|process| pool(process, "HAL")["used_bytes"] != 5_000).expect("the child");
     signal(child["process_id"].as_u64().expect("a process"), libc::SIGUSR1);
     job.launcher.wait().expect("its end");

@@ -67,7 +67,9 @@ fn recording(number: usize, entry: &Entry) -> Value {
     let said = summarised.map_or(&[][..], |summarised| &summarised.losses);
     let missing = entry.findings().map_or(said, |findings| &findings.missing);
     let steps = model.map(|model| model.steps.len() as u64).or(summarised.map(|summarised| summarised.steps));
-    let events = model.map(|model| model.events.len() as u64).or(summarised.map(|summarised| summarised.events));
+    // As the analyses count them; not every event has a row in the table.
+    let counted = entry.findings().map(|findings| findings.summary.events).or(summarised.map(|told| told.events));
+    let events = counted.or(model.map(|model| model.events.len() as u64));
     let blocks = |summarised: &Summarised| summarised.pools.iter().map(|pool| pool.allocations).sum();
     let active = model.and_then(Model::active_range);
     json!({

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use msmemscope_report::curve;
 use msmemscope_report::units::{bytes, count, counted, number_ranges, seconds, signed_bytes};
 use serde_json::{Map, Value, json};
 
@@ -17,6 +18,9 @@ const LISTED_STEPS: usize = 12;
 const LISTED_POOLS: usize = 256;
 /// Operators, modules or phases of a line that are named.
 const NAMED_PER_LINE: usize = 2;
+/// Letters of a curve.
+const CURVE_COLUMNS: usize = 72;
+const CURVE_ROWS: usize = 5;
 
 /// A report in words.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(super) enum Part {
     Verdict(String),
     Sentence(String),
     Findings(Vec<FindingText>),
+    /// Bytes in use over time, drawn with letters.
+    Curve(Vec<String>),
     Table {
         columns: Vec<&'static str>,
         rows: Vec<Vec<Cell>>,
@@ -299,6 +305,9 @@ fn push_device(parts: &mut Vec<Part>, answers: &Map<String, Value>, recording: &
     let place = [("device", device_name.as_str()), ("pool", &pool_name), ("r", &recording_number)];
     let whose = if several > 1 { format!("{}, ", named(recording)) } else { String::new() };
     let where_ = format!("{whose}{} on device {device_name}", string(&pool["title"]));
+    if let Some(curve) = answers.get(&address("curve", &[&place[..], &[("by", "none")]].concat())) {
+        push_curve(parts, &format!("Memory over time ({where_})"), curve);
+    }
     if let Some(lines) = answers.get(&address("lines", &place)) {
         push_lines(parts, &format!("What holds memory at the peak ({where_})"), lines);
     }
@@ -311,6 +320,20 @@ fn push_device(parts: &mut Vec<Part>, answers: &Map<String, Value>, recording: &
     if let Some(state) = answers.get(&address("pool", &place)) {
         push_pool(parts, &format!("The pool at the peak ({where_})"), state);
     }
+}
+
+fn push_curve(parts: &mut Vec<Part>, title: &str, curve: &Value) {
+    let most: Vec<u64> = list(&curve["max"]).iter().map(number).collect();
+    let Some(&peak) = most.iter().max().filter(|&&peak| peak > 0) else { return };
+    let duration = number(&curve["t1"]).saturating_sub(number(&curve["t0"]));
+    parts.push(Part::Heading(title.to_owned()));
+    parts.push(Part::Curve(curve::lines(&most, CURVE_COLUMNS, CURVE_ROWS)));
+    parts.push(Part::Sentence(format!("Over {}, at most {}.", seconds(duration), bytes(peak))));
+}
+
+/// The lines of a curve without what is empty at their ends.
+pub(super) fn trimmed(lines: &[String]) -> String {
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
 fn share(part: &Value, whole: &Value) -> Cell {

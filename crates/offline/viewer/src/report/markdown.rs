@@ -2,7 +2,7 @@
 
 use msmemscope_report::escaping::{markdown, markdown_code};
 
-use super::document::{Cell, Document, Part};
+use super::document::{Cell, Document, Part, trimmed};
 
 pub(super) fn render(document: &Document) -> String {
     let mut text = format!("# {}\n", markdown(&document.title));
@@ -29,6 +29,7 @@ fn push_part(text: &mut String, part: &Part) {
                 }
             }
         }
+        Part::Curve(lines) => text.push_str(&format!("```text\n{}\n```\n", trimmed(lines))),
         Part::Table { columns, rows } => push_table(text, columns, rows),
     }
 }
@@ -77,6 +78,7 @@ mod tests {
             parts: vec![
                 Part::Verdict("Leak: *x*".to_owned()),
                 Part::Findings(vec![finding]),
+                Part::Curve(vec![" ▁ ".to_owned(), "▃█▂".to_owned()]),
                 Part::Table {
                     columns: vec!["bytes", "line"],
                     rows: vec![vec![Cell::Number("5".to_owned()), Cell::Code("a|b".to_owned())]],
@@ -87,7 +89,7 @@ mod tests {
         assert_eq!(
             text,
             "# Memory of train.py\n\n**Leak: \\*x\\***\n\n1. **Error:** 4 leak: \\<img\\> @<!-- -->all a\\|b\n   - \
-             `` /me/a`b.py:3 f ``\n   - \\- not a list\n\n| bytes | line |\n| ---: | --- |\n| 5 | `a\\|b` |\n"
+             `` /me/a`b.py:3 f ``\n   - \\- not a list\n\n```text\n ▁\n▃█▂\n```\n\n| bytes | line |\n| ---: | --- |\n| 5 | `a\\|b` |\n"
         );
     }
 }

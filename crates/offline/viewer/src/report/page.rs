@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::server::assets::REPORT_PAGE;
 
-use super::document::{Cell, Document, Part};
+use super::document::{Cell, Document, Part, trimmed};
 
 /// Version of the data, for the page.
 const VERSION: u32 = 1;
@@ -49,7 +49,7 @@ fn text(document: &Document) -> String {
     for part in &document.parts {
         push_part(&mut text, part);
     }
-    text.push_str("<p class=\"muted\">With JavaScript this page also draws curves and flame graphs.</p>\n</main>");
+    text.push_str("<p class=\"muted\">With JavaScript this page also draws timelines and flame graphs.</p>\n</main>");
     text
 }
 
@@ -79,6 +79,7 @@ fn push_part(text: &mut String, part: &Part) {
             }
             text.push_str("</ol>\n");
         }
+        Part::Curve(lines) => text.push_str(&format!("<pre class=\"curve\">{}</pre>\n", trimmed(lines))),
         Part::Table { columns, rows } => {
             text.push_str("<table>\n<thead><tr>");
             let is_number = |index: usize| matches!(rows.first().and_then(|row| row.get(index)), Some(Cell::Number(_)));

@@ -87,6 +87,13 @@ fn owners_and_peaks_are_those_of_the_analysis() {
 }
 
 #[test]
+fn events_are_counted_as_by_the_analysis() {
+    let case = case(&training(12));
+    let summary = &case.answers.summary;
+    assert_eq!(case.viewer.ask("session")["recordings"][0]["events"], summary.events_shown + summary.events_hidden);
+}
+
+#[test]
 fn real_files_have_the_numbers_of_the_analysis() {
     let files = fixtures();
     assert!(!files.is_empty());

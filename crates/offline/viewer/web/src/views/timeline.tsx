@@ -192,6 +192,7 @@ function Legend({ curve }: { curve: Curve }) {
         .filter((key) => mostOf(curve[key]) > 0)
         .map((key) => (
           <li key={key}>
+            <i class={`rest ${key}`} />
             <span class="muted">
               {text(key)} ({bytes(mostOf(curve[key]))})
             </span>
