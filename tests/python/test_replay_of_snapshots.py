@@ -63,3 +63,43 @@ def test_sizes_that_were_asked_for_are_padded_where_blocks_are(tmp_path):
         card = replayed(path)
         assert card["agreement"]["differing"] == 0, card["agreement"]
         assert card["recorded"]["peak_used_bytes"] == (fitting + 1) * (5 * MEBIBYTE + (GRANULE if padding else 0))
+
+
+@pytest.fixture
+def small_snapshot(tmp_path):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(snapshot(0, [5 * MEBIBYTE] * 4)))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--card=0", "a size such as 32GiB"),
+        ("--card=32", "a size such as 32GiB"),
+        ("--card=potato", "a size such as 32GiB"),
+        ("--set=", "such as expandable_segments=True"),
+        ("--set=colour=blue", "no option 'colour'; those that count here are expandable_segments, "),
+        ("--set=max_split_size_mb", "key=value"),
+        ("--set=expandable_segments=maybe", "True or False"),
+        ("--batch=8", "such as 8,16"),
+        ("--batch=8,16", "one size for each recording, not 2 sizes for 1 recording"),
+        ("--curve=/nowhere/curve.csv", "cannot write /nowhere/curve.csv"),
+        ("--sweep=yes", "takes no value"),
+    ],
+)
+def test_wrong_values_are_one_line(small_snapshot, option, said):
+    completed = subprocess.run([PROGRAM, "replay", small_snapshot, option], capture_output=True, text=True)
+    assert completed.returncode == 2 and completed.stdout == "", completed
+    assert said in completed.stderr and completed.stderr.count("\n") == 1, completed.stderr
+
+
+def test_a_job_that_ran_out_says_nothing_of_its_batch(tmp_path, small_snapshot):
+    full = tmp_path / "full.pickle"
+    contents = snapshot(0, [5 * MEBIBYTE] * 4)
+    contents["device_traces"][0].append({"action": "oom", "size": 1 << 40, "device_free": 0, "stream": 0})
+    full.write_bytes(pickle.dumps(contents))
+    command = [PROGRAM, "replay", small_snapshot, full, "--batch=8,16", "--card=1GiB"]
+    completed = subprocess.run(command, capture_output=True, text=True)
+    assert completed.returncode == 2, completed.stdout
+    assert "full.pickle ran out of memory, so what a batch of 16 needs is not known" in completed.stderr

@@ -12,6 +12,7 @@ use msmemscope_replay::study::study;
 use msmemscope_replay::{AllocatorSettings, Collector, Conditions, Requests, Study, Trial, Wanted, replay_watched};
 use msmemscope_report::layout::near;
 use msmemscope_report::replay as text;
+use msmemscope_report::units::counted;
 use msmemscope_timeline::{EventKind, FactSource, TimelineEvent, TimelineSettings, detect_step_source};
 use serde_json::{Value, json};
 
@@ -21,6 +22,8 @@ use crate::result_file::write_result;
 use crate::terminal::Terminal;
 use crate::{Outcome, print_text};
 
+const SMALLEST_CARD_BYTES: u64 = 1 << 20;
+
 /// `replay <path>...`
 pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     let wanted = wanted(invocation)?;
@@ -29,7 +32,8 @@ pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
     if let Some(batches) = &batches
         && batches.len() != paths.len()
     {
-        return Err(format!("--batch has {} sizes for {} recordings", batches.len(), paths.len()));
+        let (sizes, recordings) = (counted(batches.len() as u64, "size"), counted(paths.len() as u64, "recording"));
+        return Err(format!("--batch takes one size for each recording, not {sizes} for {recordings}"));
     }
     let mut studies = Vec::new();
     let mut points = Vec::new();
@@ -46,6 +50,13 @@ pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
                 let mut progress = |done: u64, total: u64| bar.show(done * events, total * events);
                 let study = study(recording.process_id(), requests, &wanted, &mut progress);
                 if let Some(batches) = &batches {
+                    if study.ran_out {
+                        let path = path.display();
+                        return Err(format!(
+                            "{path} ran out of memory, so what a batch of {} needs is not known",
+                            batches[index]
+                        ));
+                    }
                     points.push(batch_point(batches[index], &study));
                 }
                 let lines = failure_lines(recording, &study);
@@ -68,18 +79,17 @@ pub fn replay_paths(invocation: &Invocation, terminal: &Terminal) -> Outcome {
         let cards: Vec<Value> = studies.iter().map(as_json).collect();
         return print_json(&json!({ "computed": true, "cards": cards, "batch": batch.map(|(fit, _)| fit) }));
     }
-    let mut report = String::new();
+    let mut parts: Vec<String> = Vec::new();
+    if let Some((fit, card_bytes)) = batch {
+        parts.push(text::batch(&points, &fit, card_bytes));
+    }
     for (study, lines) in &studies {
         let line_of = |trial: &Trial| {
             lines.iter().find(|(settings, _)| *settings == trial.settings).map(|(_, line)| near(line).to_owned())
         };
-        report.push_str(&text::replay(study, &line_of));
-        report.push('\n');
+        parts.push(text::replay(study, &line_of));
     }
-    if let Some((fit, card_bytes)) = batch {
-        report.push_str(&text::batch(&points, &fit, card_bytes));
-    }
-    print_text(&report)
+    print_text(&parts.join("\n"))
 }
 
 fn as_json((study, lines): &(Study, Vec<(String, String)>)) -> Value {
@@ -93,7 +103,8 @@ fn wanted(invocation: &Invocation) -> Result<Wanted, String> {
     let card_bytes = match invocation.flag_value("card") {
         Some(text) => {
             let shown = text.to_string_lossy();
-            let size = size_bytes(&shown).filter(|&bytes| bytes > 0);
+            // No card is smaller than a segment: whoever says 32 means gibibytes.
+            let size = size_bytes(&shown).filter(|&bytes| bytes >= SMALLEST_CARD_BYTES);
             Some(size.ok_or_else(|| format!("--card must be a size such as 32GiB, not '{shown}'"))?)
         }
         None => None,
@@ -107,6 +118,9 @@ fn changed(requests: &Requests, invocation: &Invocation) -> Result<Option<Alloca
     let mut is_changed = false;
     for text in invocation.flag_values("set") {
         let in_words = text.to_string_lossy();
+        if in_words.trim().is_empty() {
+            return Err("--set needs a setting such as expandable_segments=True".to_owned());
+        }
         settings = settings.changed_by(&in_words).map_err(|problem| format!("--set: {problem}"))?;
         is_changed = true;
     }

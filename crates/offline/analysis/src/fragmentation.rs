@@ -66,6 +66,9 @@ pub struct PoolFragmentation {
     pub most_idle: PoolSample,
     /// At the end.
     pub at_end: PoolSample,
+    /// The number of what comes after the last step, if anything does.
+    #[serde(skip)]
+    pub after_last_step: Option<u64>,
     /// At step ends; all of them unless there are thousands.
     pub samples: Vec<PoolSample>,
 }
@@ -152,6 +155,7 @@ impl Fragmentation {
             .filter_map(|((device, pool), mut state)| {
                 // The last look is the end, not the end of a step.
                 state.samples.pop();
+                let steps = situation.steps(device);
                 Some(PoolFragmentation {
                     device,
                     pool,
@@ -159,6 +163,7 @@ impl Fragmentation {
                     at_peak_used: state.at_peak_used?,
                     most_idle: state.most_idle?,
                     at_end: state.at_end?,
+                    after_last_step: steps.is_after_last(steps.number).then_some(steps.number),
                     samples: state.samples,
                 })
             })

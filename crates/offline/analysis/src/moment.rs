@@ -586,7 +586,7 @@ impl Words<'_> {
             timestamp_ns: picture.timestamp_ns,
             since_start_ns: picture.timestamp_ns.saturating_sub(first_ns),
             step: picture.step,
-            is_after_last_step: steps.by_api && steps.ended > 0 && picture.step == steps.number,
+            is_after_last_step: steps.is_after_last(picture.step),
             used_bytes: picture.used_bytes,
             lines,
             other_lines,

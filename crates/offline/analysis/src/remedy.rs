@@ -33,7 +33,7 @@ pub struct Remedy {
 /// Computes a remedy, if the failure is one of PyTorch's pool and the model runs out as the job did.
 pub(crate) fn find(recording: &Recording, failure: &Failure) -> Option<Remedy> {
     let (_, total_bytes) = failure.card.filter(|(_, total_bytes)| *total_bytes > 0)?;
-    // Nobody has recorded which stream a block belonged to.
+    // Of the request that failed nobody has recorded for which of the streams it was.
     let is_of_streams = failure.segments(Room::OtherStream).gap_bytes > 0;
     if failure.exceeds_card() || is_of_streams || !failure.pools.iter().any(|pool| pool.pool == Pool::PytorchCaching) {
         return None;

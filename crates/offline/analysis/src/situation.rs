@@ -84,6 +84,11 @@ impl DeviceSteps {
     pub fn is_open_range(&self) -> bool {
         self.is_open && !self.by_api
     }
+
+    /// Whether a number is that of what comes after the last step.
+    pub fn is_after_last(&self, number: u64) -> bool {
+        self.by_api && self.ended > 0 && number == self.number
+    }
 }
 
 /// A step of a device began or ended with the current event.

@@ -1,5 +1,7 @@
 //! Which settings would help most, and the smallest card on which a job runs.
 
+use std::cmp::Reverse;
+
 use serde::Serialize;
 
 use crate::replay::{Conditions, Outcome, Sizes, replay};
@@ -42,6 +44,11 @@ impl Trial {
     pub fn spelling(&self) -> &str {
         if self.settings == AS_DELIVERED { "" } else { &self.settings }
     }
+
+    /// Whether the job runs to its end, or might if all inexact sizes were as small as they may be.
+    pub fn may_fit(&self) -> bool {
+        self.outcome.fits() || self.at_least.fits()
+    }
 }
 
 /// Replays under the recorded settings and all sensible others, the best first. `done` is told how many are finished.
@@ -64,12 +71,14 @@ pub fn sweep(requests: &Requests, card_bytes: Option<u64>, mut done: impl FnMut(
     trials
 }
 
-/// The best first: what fits, then what holds least, then what asks the driver least.
+/// The best first: what fits, then what may fit, then what holds least, then what asks the driver least. What runs out is the better the
+/// further it comes; one that ends at once holds least.
 pub(crate) fn rank(trials: &mut [Trial]) {
     // Stable, so that of equals the recorded settings and the simplest come first.
     trials.sort_by_key(|trial| {
         let outcome = &trial.outcome;
-        (!outcome.fits(), outcome.peak_reserved_bytes, outcome.driver_calls())
+        let comes_to = Reverse(outcome.failure.map(|failure| failure.changes_before));
+        (!outcome.fits(), !trial.may_fit(), comes_to, outcome.peak_reserved_bytes, outcome.driver_calls())
     });
 }
 

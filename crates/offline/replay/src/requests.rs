@@ -113,8 +113,10 @@ pub struct Requests {
     pub settings_are_assumed: bool,
     /// What was recorded.
     pub recorded: Recorded,
-    /// Steps, in order.
+    /// Steps, in order; what comes after the last one is one more.
     pub steps: Vec<StepUse>,
+    /// The last step that was seen to end, where ends are told and not ranges.
+    pub last_ended: Option<u64>,
     /// Streams that blocks were allocated for.
     pub streams: usize,
     /// Requests that ended in "out of memory": the job never got these blocks.
@@ -152,6 +154,12 @@ impl Requests {
     /// Requests whose size is not known exactly.
     pub fn inexact(&self) -> usize {
         self.list.iter().filter(|request| request.slack_granules > 0).count()
+    }
+
+    /// How many steps there are.
+    pub fn ended_steps(&self) -> u64 {
+        let is_step = |step: &&StepUse| self.last_ended.is_none_or(|last| step.step <= last);
+        self.steps.iter().filter(is_step).count() as u64
     }
 
     /// What the recorded job held from the driver after each block began or ended.
@@ -203,6 +211,7 @@ pub struct Collector {
     fractions: Vec<(Device, f64)>,
     cards: BTreeMap<Device, Card>,
     card_bytes: Option<u64>,
+    last_ended: Option<u64>,
 }
 
 /// What is collected about one card.
@@ -267,10 +276,11 @@ impl Collector {
 
     /// The requests by card; cards on which nothing was asked are left out.
     pub fn finish(self) -> Vec<Requests> {
-        let card_bytes = self.card_bytes;
+        let (card_bytes, last_ended) = (self.card_bytes, self.last_ended);
         let finished = self.cards.into_values().map(|mut card| {
             card.note_refused();
             card.requests.recorded.card_bytes = card_bytes;
+            card.requests.last_ended = last_ended;
             card.requests.streams = card.streams.len();
             card.requests
         });
@@ -317,6 +327,7 @@ impl EventSink for Collector {
             EventKind::Snapshot { numbers, .. } if numbers.total_bytes > 0 => {
                 self.card_bytes = Some(numbers.total_bytes);
             }
+            EventKind::StepEnd { number } if event.step == *number => self.last_ended = Some(*number),
             _ => {}
         }
     }
@@ -336,6 +347,7 @@ impl Card {
                 settings_are_assumed: false,
                 recorded: Recorded::default(),
                 steps: Vec::new(),
+                last_ended: None,
                 streams: 0,
                 refused: Vec::new(),
                 held_back: 0,

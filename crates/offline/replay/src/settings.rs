@@ -83,6 +83,20 @@ impl Default for AllocatorSettings {
     }
 }
 
+/// Options that a replay takes into account.
+const KEYS: [&str; 10] = [
+    "expandable_segments",
+    "max_split_size_mb",
+    "max_non_split_rounding_mb",
+    "garbage_collection_threshold",
+    "per_process_memory_fraction",
+    "large_segment_size_mb",
+    "segment_size_mb",
+    "roundup_power2_divisions",
+    "base_addr_aligned_kb",
+    "page_size",
+];
+
 impl AllocatorSettings {
     /// Reads `key:value,...` as the variable has it, or `key=value,...`.
     ///
@@ -149,7 +163,10 @@ impl AllocatorSettings {
             "page_size" if value == "1g" => self.huge_pages = true,
             "page_size" => return Err(format!("{key} must be 1g, not '{value}'")),
             key if WITHOUT_EFFECT.contains(&key) => {}
-            _ => return Err(format!("torch_npu's allocator has no option '{key}'")),
+            _ => {
+                let known = KEYS.join(", ");
+                return Err(format!("torch_npu's allocator has no option '{key}'; those that count here are {known}"));
+            }
         }
         Ok(())
     }
@@ -238,10 +255,7 @@ impl fmt::Display for AllocatorSettings {
                 parts.push(format!("roundup_power2_divisions:{first}"));
             }
         } else {
-            let ranges = self.power_of_two_divisions.iter().enumerate();
-            let ranges: Vec<String> =
-                ranges.map(|(power, divisions)| format!("{}:{divisions}", 1u64 << power)).collect();
-            parts.push(format!("roundup_power2_divisions:[{}]", ranges.join(",")));
+            parts.push(format!("roundup_power2_divisions:[{}]", ranges_of(&self.power_of_two_divisions)));
         }
         if self.base_alignment_bytes != default.base_alignment_bytes {
             parts.push(format!("base_addr_aligned_kb:{}", self.base_alignment_bytes >> 10));
@@ -320,6 +334,22 @@ fn divisions(key: &str, value: &str) -> Result<[u64; ROUNDING_RANGES], String> {
     Ok(divisions)
 }
 
+/// The shortest list that [`divisions`] reads as these: what is said of the first size holds for all below it, `>` for
+/// all from the last one on, and what is not named is not rounded.
+fn ranges_of(divisions: &[u64; ROUNDING_RANGES]) -> String {
+    let last = divisions[ROUNDING_RANGES - 1];
+    let [alike_below, alike_above] = [
+        divisions.iter().take_while(|&&count| count == divisions[0]).count(),
+        divisions.iter().rev().take_while(|&&count| count == last).count(),
+    ];
+    let from_last_on = ROUNDING_RANGES - alike_above;
+    let ranges = (alike_below - 1..=from_last_on)
+        .filter(|&power| power < alike_below || power == from_last_on || divisions[power] > 0)
+        .map(|power| format!("{}:{}", 1u64 << power, divisions[power]))
+        .chain([format!(">:{last}")]);
+    ranges.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,6 +364,19 @@ mod tests {
         assert_eq!(AllocatorSettings::default().to_string(), "as delivered");
         assert_eq!(settings_with_more("default,expandable_segments=True"), "expandable_segments:True");
         assert_eq!(AllocatorSettings::parse(""), Ok(AllocatorSettings::default()));
+        for ranges in ["[256:1,512:4,>:4]", "[1:2,2:4,8:16,32768:8,>:8]", "[1:0,2:4,>:4]", "[4:2,8:0,>:0]"] {
+            let text = format!("roundup_power2_divisions:{ranges}");
+            let settings = AllocatorSettings::parse(&text).expect("valid");
+            assert_eq!(settings.to_string(), text, "as short as it was written");
+        }
+    }
+
+    #[test]
+    fn every_option_that_is_named_is_known() {
+        for key in KEYS {
+            let error = AllocatorSettings::parse(&format!("{key}:x")).expect_err("no value of any of them");
+            assert!(error.starts_with(key), "{error}");
+        }
     }
 
     fn settings_with_more(text: &str) -> String {

@@ -86,11 +86,16 @@ impl Study {
         self.trials.iter().find(|trial| trial.is_recorded)
     }
 
-    /// The best replay that is clearly better than the settings of the recording.
+    /// The best replay, if it runs to its end and is clearly better than the settings of the recording.
     pub fn best(&self) -> Option<&Trial> {
         let (best, recorded) = (self.trials.first()?, self.as_recorded()?);
         let rank = |trial: &Trial| (!trial.outcome.fits(), trial.outcome.peak_reserved_bytes);
-        (rank(best) < rank(recorded)).then_some(best)
+        (best.outcome.fits() && rank(best) < rank(recorded)).then_some(best)
+    }
+
+    /// Whether the job runs to its end with none of the settings.
+    pub fn never_fits(&self) -> bool {
+        !self.trials.iter().any(Trial::may_fit)
     }
 }
 
@@ -99,12 +104,11 @@ pub fn study(process_id: u32, requests: Requests, wanted: &Wanted, progress: &mu
     let agreement = agreement(&requests);
     let first_refused = requests.refused.first().copied();
     let ran_out = first_refused.is_some();
-    let (steps, recorded) = (requests.steps.len() as u64, requests.recorded);
+    let (steps, recorded) = (requests.ended_steps(), requests.recorded);
     let card_bytes = wanted.card_bytes.or(recorded.card_bytes);
-    let left_bytes = card_bytes.map(|card_bytes| {
-        let held_bytes = recorded.peak_reserved_bytes + recorded.peak_outside_bytes;
-        card_bytes.saturating_sub(held_bytes)
-    });
+    // When a card is full that is too small for what was recorded, nobody can tell from the growth.
+    let held_bytes = recorded.peak_reserved_bytes + recorded.peak_outside_bytes;
+    let left_bytes = card_bytes.and_then(|card_bytes| card_bytes.checked_sub(held_bytes));
     let growth = growth(&requests.steps, left_bytes);
     let growth_by_time = growth_by_time(&requests, left_bytes);
     let allocations = requests.allocations();

@@ -72,8 +72,8 @@ fn push_owners(text: &mut String, title: &str, owners: &[OwnerUse], whole_bytes:
 pub fn inefficient(report: &InefficientReport) -> String {
     if report.accesses == 0 {
         let mut text = String::new();
-        let reason = "No accesses were recorded, so unused memory cannot be found. They are seen by the Python \
-                      package (make wheel, then pip install dist/*.whl) when --analysis=inefficient is asked for.";
+        let reason = "No accesses were recorded, so unused memory cannot be found. To find it, record with \
+                      --analysis=inefficient; this needs the Python package (make wheel, then pip install dist/*.whl).";
         push_wrapped(&mut text, reason, "");
         return text;
     }
@@ -388,7 +388,10 @@ pub fn fragmentation(report: &FragmentationReport) -> String {
         let mut row = |name: &str, sample: &PoolSample| {
             table.row([
                 name.to_owned(),
-                sample.step.to_string(),
+                match pool.after_last_step {
+                    Some(number) if number == sample.step => format!("after {}", number - 1),
+                    _ => sample.step.to_string(),
+                },
                 bytes(sample.reserved_bytes),
                 bytes(sample.used_bytes),
                 bytes(sample.idle_bytes()),

@@ -1,16 +1,16 @@
 //! What other settings and cards would have meant: computed, not measured, and said so.
 
+use msmemscope_replay::Trial;
 use msmemscope_replay::forecast::{BatchFit, BatchPoint, Growth, GrowthByTime};
 use msmemscope_replay::study::{Agreement, Study};
-use msmemscope_replay::{Outcome, Trial};
 
-use crate::layout::push_whole_words;
+use crate::layout::{push_whole_words, width};
 use crate::table::{Align, Table};
 use crate::tree::percent;
 use crate::units::{bytes, count, counted};
 
-/// Columns for settings beside the numbers of a replay.
-const SETTINGS_WIDTH: usize = 40;
+/// Columns between the numbers of a replay and its settings.
+const SETTINGS_GAP: usize = 2;
 const SECONDS_PER_HOUR: f64 = 3600.0;
 /// The model is trusted if it is never off by more than one of so many parts of the recorded peak.
 const TRUSTED_SHARE: u64 = 100;
@@ -34,10 +34,15 @@ pub fn replay(study: &Study, failure_line: &dyn Fn(&Trial) -> Option<String>) ->
         0 | 1 => String::new(),
         streams => format!(" on {}", counted(streams as u64, "stream")),
     };
+    // Memory snapshots of PyTorch do not say which process they are of.
+    let process = match study.process_id {
+        0 => String::new(),
+        process_id => format!(" of process {process_id}"),
+    };
     let title = format!(
-        "PyTorch's pool of process {} on device {}: {asked} asked for{streams}{steps}, replayed{card}. What follows is \
+        "PyTorch's pool{process} on device {}: {asked} asked for{streams}{steps}, replayed{card}. What follows is \
          computed, not measured.",
-        study.process_id, study.device
+        study.device
     );
     push_whole_words(&mut text, &title, "");
     push_whole_words(&mut text, &agreement(&study.agreement, study), "");
@@ -76,8 +81,9 @@ fn push_verdicts(text: &mut String, study: &Study, failure_line: &dyn Fn(&Trial)
             let line = failure_line(trial).map_or(String::new(), |line| format!(" at {line}"));
             let step = if failure.step > 0 { format!(" in step {}", failure.step) } else { String::new() };
             let sentence = format!(
-                "With {} it runs out{step}{line}: {} wanted for a request of {}, {} reserved, {} of it in use.",
+                "With {} it {}{step}{line}: {} wanted for a request of {}, {} reserved, {} of it in use.",
                 settings(trial),
+                if trial.may_fit() { "may run out" } else { "runs out" },
                 bytes(failure.asked_bytes),
                 bytes(failure.size_bytes),
                 bytes(failure.reserved_bytes),
@@ -86,9 +92,17 @@ fn push_verdicts(text: &mut String, study: &Study, failure_line: &dyn Fn(&Trial)
             push_whole_words(text, &sentence, "  ");
         }
     }
-    best(study).iter().for_each(|sentence| push_whole_words(text, sentence, "  "));
+    helps(study).iter().for_each(|sentence| push_whole_words(text, sentence, "  "));
     for smallest in &study.smallest_cards {
         let sentence = format!("Smallest card with {}: {}.", named(&smallest.settings), bytes(smallest.card_bytes));
+        push_whole_words(text, &sentence, "  ");
+    }
+    if study.trials.iter().any(is_inexact) {
+        let sentence = format!(
+            "Not known exactly: {} of the blocks were handed out whole, and may be up to 1 MiB larger than what was \
+             asked for. To know, record with PYTORCH_NPU_ALLOC_CONF=expandable_segments:True.",
+            count(study.inexact_allocations)
+        );
         push_whole_words(text, &sentence, "  ");
     }
 }
@@ -133,49 +147,72 @@ fn settings(trial: &Trial) -> String {
 }
 
 fn trials(study: &Study, is_trusted: bool) -> String {
-    let mut table = Table::new(&[
-        ("reserved", Align::Right),
-        ("used", Align::Right),
-        ("unused", Align::Right),
-        ("calls", Align::Right),
-        ("", Align::Left),
-        ("settings", Align::Whole),
-    ]);
     let recorded = &study.recorded;
-    table.row([
-        bytes(recorded.peak_reserved_bytes),
-        bytes(recorded.peak_used_bytes),
-        String::new(),
-        count(recorded.driver_allocations + recorded.driver_frees),
-        if study.ran_out { "ran out".to_owned() } else { String::new() },
+    let calls = match recorded.driver_allocations + recorded.driver_frees {
+        0 => "-".to_owned(),
+        calls => count(calls),
+    };
+    let mut rows = vec![(
+        [
+            bytes(recorded.peak_reserved_bytes),
+            bytes(recorded.peak_used_bytes),
+            String::new(),
+            calls,
+            if study.ran_out { "ran out".to_owned() } else { String::new() },
+        ],
         "what was recorded".to_owned(),
-    ]);
+    )];
     for trial in &study.trials {
         let outcome = &trial.outcome;
         let unused = outcome.peak_reserved_bytes - outcome.used_at_peak_bytes.min(outcome.peak_reserved_bytes);
-        let shown = format!("{}{}", trial.settings, if trial.is_recorded { " (recorded)" } else { "" });
-        let mut lines = broken_at_commas(&shown).into_iter();
-        table.row([
+        let numbers = [
             range(trial),
             bytes(outcome.peak_used_bytes),
             percent(unused, outcome.peak_reserved_bytes),
             count(outcome.driver_calls()),
-            if is_trusted { verdict(outcome, study.card_bytes).to_owned() } else { String::new() },
-            lines.next().unwrap_or_default(),
-        ]);
-        for line in lines {
-            table.row([const { String::new() }; 5].into_iter().chain([line]));
-        }
+            if is_trusted { verdict(trial, study.card_bytes).to_owned() } else { String::new() },
+        ];
+        rows.push((numbers, format!("{}{}", settings(trial), if trial.is_recorded { " (recorded)" } else { "" })));
     }
-    table.render()
+    let mut columns =
+        vec![("reserved", Align::Right), ("used", Align::Right), ("unused", Align::Right), ("calls", Align::Right)];
+    if rows.iter().any(|(numbers, _)| !numbers[4].is_empty()) {
+        columns.push(("", Align::Left));
+    }
+    let mut table = Table::new(&columns);
+    rows.iter().for_each(|(numbers, _)| table.row(numbers.iter().take(columns.len()).cloned()));
+    let settings = std::iter::once("settings").chain(rows.iter().map(|(_, settings)| &**settings));
+    beside_or_below(&table.render(), settings)
 }
 
-/// Settings as lines that fit beside the numbers; no option is cut.
-fn broken_at_commas(settings: &str) -> Vec<String> {
+/// The lines of a table with settings behind them, or below where they are too long: they are for copying, so no option
+/// is cut.
+fn beside_or_below<'a>(table: &str, settings: impl Iterator<Item = &'a str>) -> String {
+    let start = table.lines().map(str::len).max().unwrap_or(0) + SETTINGS_GAP;
+    let room = width().saturating_sub(start);
+    let mut text = String::new();
+    for (line, settings) in table.lines().zip(settings) {
+        let longest = settings.split_inclusive(',').map(str::len).max().unwrap_or(0);
+        let pieces = broken_at_commas(settings, room.max(longest));
+        let is_below = longest > room;
+        let start = if is_below { width().saturating_sub(longest) } else { start };
+        for (index, piece) in pieces.iter().enumerate() {
+            match index {
+                0 if is_below => text.push_str(&format!("{line}\n{:start$}{piece}\n", "")),
+                0 => text.push_str(&format!("{line:start$}{piece}\n")),
+                _ => text.push_str(&format!("{:start$}{piece}\n", "")),
+            }
+        }
+    }
+    text
+}
+
+/// Settings as lines of so many columns.
+fn broken_at_commas(settings: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for option in settings.split_inclusive(',') {
         match lines.last_mut() {
-            Some(line) if line.is_empty() || line.len() + option.len() <= SETTINGS_WIDTH => line.push_str(option),
+            Some(line) if line.is_empty() || line.len() + option.len() <= columns => line.push_str(option),
             _ => lines.push(option.to_owned()),
         }
     }
@@ -193,23 +230,52 @@ pub(crate) fn how_to_set(settings: &str) -> String {
     }
 }
 
-/// The peak, and what it would be at least if sizes are not known exactly.
-fn range(trial: &Trial) -> String {
-    let (most, least) = (trial.outcome.peak_reserved_bytes, trial.at_least.peak_reserved_bytes);
-    if bytes(least) < bytes(most) && least < most { format!("{}-{}", bytes(least), bytes(most)) } else { bytes(most) }
+/// Whether it depends on sizes that are not known exactly what comes of it, as far as it is shown.
+fn is_inexact(trial: &Trial) -> bool {
+    is_range(trial) || trial.outcome.fits() != trial.may_fit()
 }
 
-fn verdict(outcome: &Outcome, card_bytes: Option<u64>) -> &'static str {
-    match (&outcome.failure, card_bytes) {
+fn is_range(trial: &Trial) -> bool {
+    let (most, least) = (trial.outcome.peak_reserved_bytes, trial.at_least.peak_reserved_bytes);
+    least < most && bytes(least) != bytes(most)
+}
+
+/// The peak, and what it would be at least if sizes are not known exactly.
+fn range(trial: &Trial) -> String {
+    let (most, least) = (bytes(trial.outcome.peak_reserved_bytes), bytes(trial.at_least.peak_reserved_bytes));
+    if !is_range(trial) {
+        return most;
+    }
+    match (least.split_once(' '), most.split_once(' ')) {
+        (Some((number, unit)), Some((_, same_unit))) if unit == same_unit => format!("{number}-{most}"),
+        _ => format!("{least}-{most}"),
+    }
+}
+
+fn verdict(trial: &Trial, card_bytes: Option<u64>) -> &'static str {
+    match (&trial.outcome.failure, card_bytes) {
+        (Some(_), _) if trial.may_fit() => "may fit",
         (Some(_), _) => "runs out",
-        (None, Some(_)) if outcome.retries > 0 => "just fits",
+        (None, Some(_)) if trial.outcome.retries > 0 => "just fits",
         (None, Some(_)) => "fits",
         (None, None) => "",
     }
 }
 
-fn best(study: &Study) -> Option<String> {
-    let (best, recorded) = (study.best()?, study.as_recorded()?);
+/// What helps most, or that nothing does.
+fn helps(study: &Study) -> Option<String> {
+    if study.is_sweep() && study.never_fits() {
+        return Some(
+            "With none of these settings it runs to its end; the one that comes furthest stands first.".into(),
+        );
+    }
+    let recorded = study.as_recorded()?;
+    if let Some(first) = study.trials.first().filter(|first| !first.outcome.fits() && first.may_fit())
+        && !recorded.may_fit()
+    {
+        return Some(format!("What may help: {}.", how_to_set(first.spelling())));
+    }
+    let best = study.best()?;
     let spelled = how_to_set(best.spelling());
     if best.outcome.fits() != recorded.outcome.fits() {
         let card = study.card_bytes.map_or(String::new(), |card_bytes| format!(" of {}", bytes(card_bytes)));
@@ -315,11 +381,15 @@ mod tests {
     use msmemscope_event::Device;
     use msmemscope_replay::requests::Recorded;
     use msmemscope_replay::study::SmallestCard;
+    use msmemscope_replay::{Failure, Outcome};
 
     use super::*;
 
     fn text(largest_difference_bytes: u64) -> String {
-        let outcome = Outcome { peak_reserved_bytes: 64 << 30, ..Outcome::default() };
+        text_of(Outcome { peak_reserved_bytes: 64 << 30, ..Outcome::default() }, largest_difference_bytes)
+    }
+
+    fn text_of(outcome: Outcome, largest_difference_bytes: u64) -> String {
         let trial = Trial { settings: "gc:1".to_owned(), is_recorded: true, outcome, at_least: Outcome::default() };
         let study = Study {
             process_id: 7,
@@ -353,12 +423,45 @@ mod tests {
         );
         assert_eq!(how_to_set("expandable_segments:True"), "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True");
         let settings = format!("{long},roundup_power2_divisions:[1:2,2:4,4:8,8:16,16:2,32:4]");
-        let lines = broken_at_commas(&settings);
+        let lines = broken_at_commas(&settings, 40);
         assert_eq!(lines.concat(), settings);
-        assert!(lines.iter().all(|line| line.len() <= SETTINGS_WIDTH), "{lines:?}");
+        assert!(lines.iter().all(|line| line.len() <= 40), "{lines:?}");
+        let table = format!("  reserved\n  {}\n", "1".repeat(45));
+        assert_eq!(
+            beside_or_below(
+                &table,
+                ["settings", "expandable_segments:True,per_process_memory_fraction:0.95"].into_iter()
+            ),
+            format!(
+                "  reserved{0}settings\n  {1}\n{2}expandable_segments:True,\n{2}per_process_memory_fraction:0.95\n",
+                " ".repeat(39),
+                "1".repeat(45),
+                " ".repeat(48)
+            ),
+            "below and whole, and no wider than 80 columns"
+        );
         let mut text = String::new();
         push_whole_words(&mut text, &format!("Smallest card with {settings}: 1 GiB."), "  ");
         assert_eq!(text, format!("  Smallest card with\n  {settings}:\n  1 GiB.\n"));
+    }
+
+    #[test]
+    fn what_depends_on_sizes_that_are_not_known_is_said() {
+        let failure = Failure {
+            changes_before: 2,
+            allocations_before: 2,
+            size_bytes: 5 << 20,
+            asked_bytes: 20 << 20,
+            reserved_bytes: 60 << 20,
+            used_bytes: 50 << 20,
+            step: 3,
+        };
+        let said = text_of(Outcome { failure: Some(failure), ..Outcome::default() }, 0);
+        assert!(said.contains("  may fit  gc:1 (recorded)\n"), "{said}");
+        assert!(said.contains("With gc:1 it may run out in step 3: 20.0 MiB wanted"), "{said}");
+        assert!(said.contains("Not known exactly: 0 of the blocks"), "{said}");
+        let exact = text_of(Outcome::default(), 0);
+        assert!(!exact.contains("Not known exactly") && exact.contains("  fits  gc:1 (recorded)\n"), "{exact}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) fn push_tree(text: &mut String, style: TreeStyle<'_>, nodes: &[UseNod
     rows.push(&mut table, style, nodes, 0);
     text.push_str(&table.render());
     if rows.hidden > 0 {
-        text.push_str(&format!("  ... and {} more.\n", counted(rows.hidden, "level")));
+        text.push_str(&format!("  ... and {} more.\n", counted(rows.hidden, "smaller row")));
     }
 }
 

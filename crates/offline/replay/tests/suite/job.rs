@@ -11,8 +11,9 @@ const DEVICE: Device = Device::Npu(0);
 
 /// Its events.
 pub struct Job {
-    events: Vec<(u64, EventKind)>,
+    events: Vec<(u64, u64, EventKind)>,
     now_ns: u64,
+    step: u64,
     live: HashMap<(Pool, u64), (u32, u64)>,
     used_bytes: u64,
     next_slot: u32,
@@ -22,8 +23,9 @@ impl Job {
     pub fn new(card_bytes: Option<u64>) -> Self {
         let card = card_bytes.map(|card_bytes| (card_bytes, card_bytes));
         Self {
-            events: vec![(1, EventKind::StartTrace { card })],
+            events: vec![(1, 0, EventKind::StartTrace { card })],
             now_ns: 1,
+            step: 0,
             live: HashMap::new(),
             used_bytes: 0,
             next_slot: 0,
@@ -37,7 +39,18 @@ impl Job {
 
     fn push(&mut self, kind: EventKind) {
         self.now_ns += 1;
-        self.events.push((self.now_ns, kind));
+        self.events.push((self.now_ns, self.step, kind));
+    }
+
+    /// What follows is in steps.
+    pub fn begins_steps(&mut self) {
+        self.step = 1;
+    }
+
+    /// A step ends, and the next one begins.
+    pub fn step_ended(&mut self) {
+        self.push(EventKind::StepEnd { number: self.step });
+        self.step += 1;
     }
 
     /// The driver gives memory.
@@ -79,7 +92,7 @@ impl Job {
     /// The pool had handed out a block before the recording.
     pub fn there_before(&mut self, address: u64, size_bytes: u64, reserved_bytes: u64) {
         self.allocate(address, size_bytes, reserved_bytes);
-        if let Some((_, EventKind::Malloc(block))) = self.events.last_mut() {
+        if let Some((_, _, EventKind::Malloc(block))) = self.events.last_mut() {
             block.shadow = true;
         }
     }
@@ -115,12 +128,12 @@ impl Job {
 
     /// What such a collector makes of it.
     pub fn requests_of(&self, mut collector: Collector) -> Vec<Requests> {
-        for (timestamp_ns, kind) in &self.events {
+        for (timestamp_ns, step, kind) in &self.events {
             collector.take(TimelineEvent {
                 timestamp_ns: *timestamp_ns,
                 thread_id: 1,
                 device: DEVICE,
-                step: 0,
+                step: *step,
                 native_stack: StackId::NONE,
                 python_stack: StackId::NONE,
                 kind: kind.clone(),

@@ -3,7 +3,7 @@
 mod job;
 
 use job::{Job, MIB};
-use msmemscope_replay::{AllocatorSettings, Collector, Conditions, Sizes, Wanted, replay, smallest_card, study};
+use msmemscope_replay::{AllocatorSettings, Collector, Conditions, Sizes, Trial, Wanted, replay, smallest_card, study};
 
 fn settings(text: &str) -> AllocatorSettings {
     AllocatorSettings::parse(text).expect("settings")
@@ -103,6 +103,52 @@ fn a_sweep_ranks_what_fits_before_what_reserves_less() {
         study.trials.iter().map(|trial| (!trial.outcome.fits(), trial.outcome.peak_reserved_bytes)).collect();
     assert!(ranks.is_sorted(), "{ranks:?}");
     assert!(study.trials[0].outcome.fits());
+}
+
+/// A setting with which the job ends at its first request holds least, and helps nobody.
+#[test]
+fn where_nothing_fits_what_comes_furthest_stands_first() {
+    let [requests] = fragmented().requests("").try_into().expect("one card");
+    let wanted = Wanted { sweep: true, card_bytes: Some(60 * MIB), settings: None };
+    let study = study(7, requests, &wanted, &mut |_, _| {});
+    assert!(study.never_fits() && study.best().is_none());
+    let comes_to = |trial: &Trial| trial.outcome.failure.expect("runs out").changes_before;
+    assert!(study.trials.is_sorted_by_key(|trial| std::cmp::Reverse(comes_to(trial))));
+    assert!(study.trials.iter().any(|trial| comes_to(trial) == 0), "a segment of 64 MiB does not fit");
+    assert!(comes_to(&study.trials[0]) > 0);
+}
+
+#[test]
+fn what_comes_after_the_last_step_is_no_step() {
+    let mut job = Job::new(Some(100 * MIB));
+    job.segment(0, 40 * MIB);
+    job.begins_steps();
+    for address in 0..3 {
+        job.allocate(address * MIB, MIB, 40 * MIB);
+        job.step_ended();
+    }
+    job.free(0, 40 * MIB);
+    let [requests] = job.requests("").try_into().expect("one card");
+    assert_eq!((requests.steps.len(), study(7, requests, &Wanted::default(), &mut |_, _| {}).steps), (4, 3));
+}
+
+/// A card that is too small for what was recorded is full already: growth says nothing about when.
+#[test]
+fn growth_fills_no_card_that_is_too_small() {
+    let growth = |card_mebibytes: u64| {
+        let mut job = Job::new(None);
+        job.begins_steps();
+        for step in 0..12 {
+            job.segment(step * 64 * MIB, 2 * MIB);
+            job.allocate(step * 64 * MIB, MIB, (step + 1) * 2 * MIB);
+            job.step_ended();
+        }
+        let [requests] = job.requests("").try_into().expect("one card");
+        let wanted = Wanted { card_bytes: Some(card_mebibytes * MIB), ..Wanted::default() };
+        study(7, requests, &wanted, &mut |_, _| {}).growth.expect("it grows").steps_until_full
+    };
+    assert_eq!(growth(34), Some([Some(10); 3]));
+    assert_eq!(growth(20), None);
 }
 
 #[test]
