@@ -42,8 +42,8 @@ pub fn kernels(report: &KernelReport) -> String {
             signed_bytes(kernel.change_bytes),
             bytes(kernel.largest_increase_bytes),
             kernel.launches.to_string(),
-            mean(kernel.running_ns, kernel),
-            mean(kernel.waiting_ns, kernel),
+            mean(kernel.running_ns, kernel.measured + kernel.graph_runs),
+            mean(kernel.waiting_ns, kernel.measured),
         ];
         if has_several_cards {
             row.insert(DEVICE_COLUMN, kernel.device.to_string());
@@ -52,7 +52,16 @@ pub fn kernels(report: &KernelReport) -> String {
     }
     table.complete(told, described);
     text.push_str(&table.render());
-    let unknown: u64 = report.kernels.iter().map(|kernel| kernel.launches - kernel.measured).sum();
+    let sum = |count: fn(&KernelUse) -> u64| report.kernels.iter().map(count).sum::<u64>();
+    let (captured, graph_runs) = (sum(|kernel| kernel.captured), sum(|kernel| kernel.graph_runs));
+    if graph_runs > 0 {
+        let graphs = format!(
+            "  Captured in graphs: {captured} of these launches, which ran {graph_runs} times; the time until then does not \
+             count as waiting."
+        );
+        push_wrapped(&mut text, &graphs, "  ");
+    }
+    let unknown = sum(|kernel| kernel.launches.saturating_sub(kernel.captured + kernel.measured));
     if unknown > 0 {
         let reason = "their card dropped them, they were still running when recording stopped, or somebody else \
                       had its channel";
@@ -92,9 +101,9 @@ fn short_name(name: &str) -> String {
     }
 }
 
-/// Time per launch that was measured.
-fn mean(total_ns: u64, kernel: &KernelUse) -> String {
-    match total_ns.checked_div(kernel.measured) {
+/// Time each of those took that were measured.
+fn mean(total_ns: u64, count: u64) -> String {
+    match total_ns.checked_div(count) {
         None => "-".to_owned(),
         Some(ns) if ns < 10_000 => format!("{:.1} us", ns as f64 / 1e3),
         Some(ns) if ns < 10_000_000 => format!("{:.0} us", ns as f64 / 1e3),
@@ -117,8 +126,10 @@ mod tests {
             change_bytes: 0,
             largest_increase_bytes,
             measured: 0,
-            running_ns: 0,
             waiting_ns: 0,
+            captured: 0,
+            graph_runs: 0,
+            running_ns: 0,
         }
     }
 
