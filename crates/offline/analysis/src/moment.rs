@@ -98,8 +98,7 @@ impl Picture {
     fn count_owner(&mut self, block: &LiveBlock, situation: &Situation) {
         if block.birth <= self.births {
             let path = situation.holders().path_of(block.allocation_id);
-            let is_known = path.is_some() || block.phase.is_some();
-            let kernel = if is_known { StringId::NONE } else { block.kernel };
+            let kernel = if block.phase.is_some() { StringId::NONE } else { block.kernel };
             let belonging = Belonging { owner: block.owner, path, phase: block.phase, kernel };
             let (bytes, blocks) = self.owners.entry(belonging).or_default();
             *bytes = bytes.saturating_add(block.size_bytes);

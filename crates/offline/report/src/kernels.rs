@@ -56,7 +56,7 @@ pub fn kernels(report: &KernelReport) -> String {
     let (captured, graph_runs) = (sum(|kernel| kernel.captured), sum(|kernel| kernel.graph_runs));
     if graph_runs > 0 {
         let graphs = format!(
-            "  Captured in graphs: {captured} of these launches, which ran {graph_runs} times; the time until then does not \
+            "Captured in graphs: {captured} of these launches, which ran {graph_runs} times; the time until then does not \
              count as waiting."
         );
         push_wrapped(&mut text, &graphs, "  ");
@@ -65,12 +65,12 @@ pub fn kernels(report: &KernelReport) -> String {
     if unknown > 0 {
         let reason = "their card dropped them, they were still running when recording stopped, or somebody else \
                       had its channel";
-        push_wrapped(&mut text, &format!("  Of {unknown} launches start or end is not known: {reason}."), "  ");
+        push_wrapped(&mut text, &format!("Of {unknown} launches start or end is not known: {reason}."), "  ");
     }
     if report.operators_launch_nothing {
         let reason = "they prepare and launch kernels on a thread of their own, as torch_npu does with TASK_QUEUE_ENABLE=2; \
                       with 1, its default, or 0 it is known which operator launches which";
-        push_wrapped(&mut text, &format!("  No operators are named: {reason}."), "  ");
+        push_wrapped(&mut text, &format!("No operators are named: {reason}."), "  ");
     }
     if report.kernels.len() > TOLD_KERNELS {
         text.push_str(&format!("  ... and {} more kernels\n", report.kernels.len() - TOLD_KERNELS));

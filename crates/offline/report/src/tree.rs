@@ -32,7 +32,8 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 pub(crate) fn push_tree(text: &mut String, style: TreeStyle<'_>, nodes: &[UseNode]) {
     // Names are indented, so they are set off from what their column is called.
     let name = format!("{} ", style.name);
-    let align = if style.name == Grouping::Kernel.word() { Align::Name } else { Align::Left };
+    let has_kernels = [Grouping::Kernel, Grouping::Owner].iter().any(|by| by.word() == style.name);
+    let align = if has_kernels { Align::Name } else { Align::Left };
     let columns = [(&*name, align), ("bytes", Align::Right), ("share", Align::Right), ("blocks", Align::Right)];
     let mut table = Table::new(&columns);
     let mut rows = Rows::default();
