@@ -95,6 +95,7 @@ int MsprofRegisterProfileCallback(int kind, void *callback, uint32_t length);
 int profSetProfCommand(void *command, uint32_t length);
 uint64_t MsprofGetHashId(const char *text, size_t length);
 uint64_t standinBufferedReports(void);
+uint64_t MsprofSysCycleTime(void);
 
 /* The driver's channel of task records. */
 struct prof_start_para {

@@ -115,52 +115,70 @@ def run(command, log=None, **variables):
     return result
 
 
+#: What a run has written, what the device has logged, and the run itself.
+Recorded = namedtuple("Recorded", "output log result")
+
+
+def record_training(directory, training, **variables):
+    output, log = directory / "out", directory / "log"
+    command = [PROGRAM, "-o", output, "--level=op,kernel", "--data-format=csv,db", "--"]
+    return Recorded(output, log, run([*command, sys.executable, training, "0,1"], log=log, **variables))
+
+
+@pytest.fixture(scope="module")
+def plain_losses(training):
+    return run([sys.executable, training, "0,1"]).stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def recorded_training(tmp_path_factory, training):
+    """With the settings that everybody has."""
+    return record_training(tmp_path_factory.mktemp("recorded"), training)
+
+
 @pytest.mark.parametrize(
     "variables",
     [{}, {"STANDIN_CANN": "8.0", "STANDIN_CLOCK_KHZ": "1000"}],
     ids=["current", "older"],
 )
-def test_training_on_two_cards(tmp_path, training, variables):
-    plain = run([sys.executable, training, "0,1"], **variables)
-    command = [PROGRAM, "-o", tmp_path / "out", "--level=op,kernel", "--data-format=csv,db", "--"]
-    recorded = run([*command, sys.executable, training, "0,1"], log=tmp_path / "log", **variables)
-    assert [line for line in recorded.stdout.splitlines() if line[:1].isdigit()][:3] == plain.stdout.splitlines()
-    assert "kernels are not recorded" not in recorded.stderr
-    rows, entries = kernel_rows(tmp_path / "out"), kernel_truth(tmp_path / "log")
+def test_training_on_two_cards(tmp_path, training, recorded_training, plain_losses, variables):
+    recorded = record_training(tmp_path, training, **variables) if variables else recorded_training
+    losses = [line for line in recorded.result.stdout.splitlines() if line[:1].isdigit()]
+    assert losses[:3] == plain_losses
+    assert "kernels are not recorded" not in recorded.result.stderr
+    rows, entries = kernel_rows(recorded.output), kernel_truth(recorded.log)
     assert_equal(rows, entries)
-    assert_same_durations(tmp_path / "out", entries, is_fine="STANDIN_CLOCK_KHZ" not in variables)
+    assert_same_durations(recorded.output, entries, is_fine="STANDIN_CLOCK_KHZ" not in variables)
     launches = Counter((row.device, row.name.split("_")[0]) for row in rows if row.type == "KERNEL_LAUNCH")
     assert {device for device, _ in launches} == {0, 1}
     assert any("atmul" in name or "Addmm" in name or "Mm" in name for _, name in launches), launches
     names = {row.name for row in rows}
     if "STANDIN_CANN" not in variables:  # Names of older kernels have no tiling and no unit.
         assert any(re.fullmatch(r"LayerNorm\w*_[0-9a-f]{32}_\d+_mix_aiv", name) for name in names), names
-    files = list((tmp_path / "out").rglob("memscope_dump_*.csv"))
+    files = list(recorded.output.rglob("memscope_dump_*.csv"))
     assert any("ATEN_START" in path.read_text() for path in files)
 
 
-def launches_by_operator(tmp_path, training, queue):
+def launches_by_operator(output):
     """(kernel, operator) of all launches by card and stream, in order."""
-    out = tmp_path / f"queue {queue}"
-    command = [PROGRAM, "-o", out, "--level=op,kernel", "--data-format=csv", "--", sys.executable, training, "0,1"]
-    run(command, log=tmp_path / f"log {queue}", TASK_QUEUE_ENABLE=queue)
     streams = {}
-    for row in csv.DictReader(run([PROGRAM, "export", out, "--to=kernels", "-o", "-"]).stdout.splitlines()):
+    for row in csv.DictReader(run([PROGRAM, "export", output, "--to=kernels", "-o", "-"]).stdout.splitlines()):
         kernel = row["Kernel"].split("_")[0]
         streams.setdefault((row["Device Id"], row["Stream Id"]), []).append((kernel, row["Operator"]))
-    assert len(list(out.iterdir())) == 1
-    return streams, run([PROGRAM, "analyze", out]).stdout
+    assert len(list(output.iterdir())) == 1
+    return streams
 
 
-def test_the_operator_of_each_kernel_is_known_whoever_launches_it(tmp_path, training):
-    """With its queue torch_npu launches on a thread of its own, which runs no operators."""
-    at_once, _ = launches_by_operator(tmp_path, training, "0")
-    rows, entries = kernel_rows(tmp_path / "queue 0"), kernel_truth(tmp_path / "log 0")
+def test_the_operator_of_each_kernel_is_known_whoever_launches_it(tmp_path, training, recorded_training):
+    """With its queue, as usual, torch_npu launches on a thread of its own, which runs no operators."""
+    at_once = record_training(tmp_path, training, TASK_QUEUE_ENABLE="0")
+    rows, entries = kernel_rows(at_once.output), kernel_truth(at_once.log)
     assert_equal(rows, entries)
-    assert_same_durations(tmp_path / "queue 0", entries, is_fine=True)
-    queued, text = launches_by_operator(tmp_path, training, "1")
-    assert queued == at_once
+    assert_same_durations(at_once.output, entries, is_fine=True)
+    queued = launches_by_operator(recorded_training.output)
+    assert queued == launches_by_operator(at_once.output)
     assert sum(map(len, queued.values())) > 50
+    text = run([PROGRAM, "analyze", recorded_training.output]).stdout
     assert all(operator for launches in queued.values() for _, operator in launches)
     assert " by aten." in text and "No operators are named" not in text
 
@@ -193,15 +211,27 @@ def test_kernels_of_a_graph_are_named_whenever_it_runs(tmp_path):
     assert_equal(rows, kernel_truth(tmp_path / "log"))
     of_exp = Counter(row.type for row in rows if row.name.startswith("Exp_"))
     assert of_exp == {"KERNEL_LAUNCH": 2, "KERNEL_EXECUTE_START": 1 + 3, "KERNEL_EXECUTE_END": 1 + 3}
+    table = csv.DictReader(run([PROGRAM, "export", tmp_path / "out", "--to=kernels", "-o", "-"]).stdout.splitlines())
+    cells = [
+        (bool(row["Launched(ns)"]), bool(row["Waited(ns)"]), bool(row["Ran(ns)"]))
+        for row in table
+        if "Exp_" in row["Kernel"]
+    ]
+    assert cells == [(True, True, True), (True, False, False), *[(False, False, True)] * 3]
+    text = " ".join(run([PROGRAM, "analyze", tmp_path / "out"]).stdout.split())
+    assert "Captured in graphs: 3 of these launches, which ran 9 times;" in text
 
 
+#: The second scope has another level than the first.
 API = """
 import sys
-{imports}
+import torch, torch_npu
+import msmemscope
 x = torch.ones(64, device="npu")
 torch.npu.synchronize()
-msmemscope.config(level={level!r}, events="alloc,free,launch", output=sys.argv[1], data_format="csv")
-for scope in range(2):
+msmemscope.config(events="alloc,free,launch", output=sys.argv[1], data_format="csv")
+for level in sys.argv[2:]:
+    msmemscope.config(level=level)
     x.sigmoid()
     torch.npu.synchronize()
     msmemscope.start()
@@ -214,21 +244,18 @@ torch.npu.synchronize()
 """
 
 
-@pytest.mark.parametrize(("level", "first"), [("1", "msmemscope"), ("op,kernel", "torch")], ids=["kernel", "both"])
-def test_levels_from_python(tmp_path, level, first):
-    lines = ["import msmemscope", "import torch, torch_npu"]
-    imports = "\n".join(lines if first == "msmemscope" else lines[::-1])
+def test_levels_from_python(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(API.format(imports=imports, level=level))
+    program.write_text(API)
     path = f"{ROOT / 'python'}:{os.environ.get('PYTHONPATH', '')}"
-    run([sys.executable, program, tmp_path / "out"], log=tmp_path / "log", PYTHONPATH=path)
+    run([sys.executable, program, tmp_path / "out", "1", "op,kernel"], log=tmp_path / "log", PYTHONPATH=path)
     rows = kernel_rows(tmp_path / "out")
-    names = [row.name.split("_")[0] for row in rows if row.type == "KERNEL_LAUNCH"]
-    assert names == ["Tanh", "Exp"] * 2
-    for phase in ("KERNEL_EXECUTE_START", "KERNEL_EXECUTE_END"):
+    for phase in PHASES.values():
         assert [row.name.split("_")[0] for row in rows if row.type == phase] == ["Tanh", "Exp"] * 2
     text = "".join(path.read_text() for path in (tmp_path / "out").rglob("memscope_dump_*.csv"))
-    assert ("ATEN_START" in text) == ("op" in level)
+    assert [
+        text.count(f"ATEN_START,torch._ops.{name}.default") for name in ("aten.tanh", "aten.exp", "aten.sigmoid")
+    ] == [1, 1, 0]
 
 
 #: Three steps, of which the documented flow records one.

@@ -6,7 +6,7 @@
 use crate::device_clock::monotonic_ns;
 use crate::error::DriverError;
 use crate::state::{lock, state};
-use standin_support::{is_older_cann, number_from_environment, size_from_environment};
+use standin_support::{host_kilohertz, is_older_cann, number_from_environment, size_from_environment};
 use std::collections::VecDeque;
 use std::ffi::c_char;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -338,6 +338,7 @@ extern "C" fn standinDroppedRecords(device: u32) -> u64 {
 unsafe extern "C" fn halGetDeviceInfo(device: u32, module: i32, information: i32, value: *mut i64) -> i32 {
     const VERSION: i32 = 1;
     const COUNTER: i32 = 13;
+    const HOST_KILOHERTZ: i32 = 24;
     const DEVICE_KILOHERTZ: i32 = 25;
     const CHIP: i64 = 5 << 8;
     if value.is_null() || device >= state().cards.device_count() {
@@ -347,6 +348,7 @@ unsafe extern "C" fn halGetDeviceInfo(device: u32, module: i32, information: i32
     let answer = match (module, information) {
         (0, VERSION) => CHIP,
         (0, COUNTER) => clock.ticks_at(device, monotonic_ns()) as i64,
+        (0, HOST_KILOHERTZ) if host_kilohertz() > 0 => host_kilohertz() as i64,
         (0, DEVICE_KILOHERTZ) => clock.nominal_kilohertz(device) as i64,
         _ => return NOT_SUPPORTED,
     };

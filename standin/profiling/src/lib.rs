@@ -9,8 +9,9 @@ mod callbacks;
 mod hashes;
 
 use callbacks::{Callback, Kind, callback};
+use standin_support::host_kilohertz;
 use std::ffi::{c_char, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Size of a command.
 const COMMAND_BYTES: u32 = 5424;
@@ -119,11 +120,16 @@ unsafe extern "C" fn MsprofNotifySetDevice(chip: u32, device: u32, is_open: bool
     callbacks::notify_device(chip, device, is_open)
 }
 
-/// A counter of the host: raw monotonic nanoseconds, because the driver gives no frequency of the host.
+/// A counter of the host: with the frequency that the driver gives, and raw monotonic nanoseconds if it gives none.
 #[unsafe(no_mangle)]
 extern "C" fn MsprofSysCycleTime() -> u64 {
+    static HOST_KILOHERTZ: LazyLock<u64> = LazyLock::new(host_kilohertz);
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills the structure given; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    let raw_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+    match *HOST_KILOHERTZ {
+        0 => raw_ns,
+        kilohertz => (u128::from(raw_ns) * u128::from(kilohertz) / 1_000_000) as u64,
+    }
 }

@@ -24,6 +24,7 @@ unsafe extern "C" fn rtStreamCreate(stream: *mut *mut c_void, _priority: i32) ->
 
 #[unsafe(no_mangle)]
 extern "C" fn rtStreamDestroy(stream: *mut c_void) -> i32 {
+    let _call = ApiCall::begin();
     let removed = state().streams.write().unwrap_or_else(PoisonError::into_inner).remove(&(stream as u64));
     code(removed.ok_or(RuntimeError::InvalidStream).and_then(|stream| {
         let result = stream.synchronize(None);

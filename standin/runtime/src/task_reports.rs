@@ -115,6 +115,11 @@ pub fn report(identity: TaskIdentity, task_type: TaskType, hash: u64) {
     report[32..40].copy_from_slice(&u64::from(task_type.0).to_le_bytes());
     report[40..48].copy_from_slice(&hash.to_le_bytes());
     report[48..50].copy_from_slice(&1u16.to_le_bytes());
+    deliver(report);
+}
+
+/// Makes a report at once, or when the call ends if calls are reported, too: in the order in which they came up.
+fn deliver(report: Report) {
     if SWITCHES.load(Ordering::Acquire) & SWITCH_API == 0 {
         return send(&report);
     }
@@ -138,7 +143,7 @@ pub fn report_again(identity: TaskIdentity, task_type: TaskType, hash: u64) {
     report[32..36].copy_from_slice(&identity.task.to_le_bytes());
     report[36..40].copy_from_slice(&task_type.0.to_le_bytes());
     report[40..48].copy_from_slice(&hash.to_le_bytes());
-    send(&report);
+    deliver(report);
 }
 
 /// Reports device memory that the runtime allocates, or frees, when its size is not told; only where calls of the runtime

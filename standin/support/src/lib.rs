@@ -5,4 +5,4 @@ mod process;
 mod settings;
 
 pub use process::ProcessCell;
-pub use settings::{is_older_cann, number_from_environment, size_from_environment};
+pub use settings::{host_kilohertz, is_older_cann, number_from_environment, size_from_environment};

@@ -8,6 +8,11 @@ pub fn number_from_environment(name: &str, default: u64) -> u64 {
     from_environment(name, |text| text.trim().parse().ok(), "a whole number").unwrap_or(default)
 }
 
+/// Frequency of the host's counter, `STANDIN_HOST_KHZ`: zero if the driver does not tell it, as usual.
+pub fn host_kilohertz() -> u64 {
+    number_from_environment("STANDIN_HOST_KHZ", 0)
+}
+
 /// The value of a variable; what cannot be read is told and not used.
 fn from_environment<T>(name: &str, read: impl Fn(&str) -> Option<T>, allowed: &str) -> Option<T> {
     let text = std::env::var_os(name).filter(|text| !text.is_empty())?;

@@ -469,30 +469,34 @@ mod tasks {
     const MOST_STEPS: usize = 16;
     /// Reports of several threads on one stream may come this many tasks too late.
     const DISORDER: u32 = 1 << 10;
+    /// Set where the latest task was reported in the newer form only, so far.
+    const IS_NEWER_FORM: u64 = 1 << 63;
 
     /// Key of the stream plus one in the high half, the task in the low one.
     static LATEST: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
-    /// Notes a task. False for a report in the newer form of a task that was reported before.
+    /// Notes a task. False for the second of the two reports of one task, one in each form; usually that in the newer form
+    /// is the second.
     #[inline(always)]
     pub fn is_new(device: u16, stream_id: u32, task: u32, is_newer_form: bool) -> bool {
         let key = (u64::from(u32::from(device) << 20 ^ stream_id) + 1) << 32;
+        let form = if is_newer_form { IS_NEWER_FORM } else { 0 };
+        let latest = key | form | u64::from(task);
         let first = (key >> 32) as usize;
         for step in 0..MOST_STEPS {
             let slot = &LATEST[first.wrapping_add(step) % SLOTS];
             let known = slot.load(Ordering::Relaxed);
-            if known >> 32 << 32 == key {
+            if (known & !IS_NEWER_FORM) >> 32 << 32 == key {
                 let behind = (known as u32).wrapping_sub(task);
                 if is_newer_form && behind < u32::MAX / 2 {
                     return false;
                 }
                 if behind == 0 || behind >= DISORDER {
-                    slot.store(key | u64::from(task), Ordering::Relaxed);
+                    slot.store(latest, Ordering::Relaxed);
                 }
-                return true;
+                return behind != 0 || known & IS_NEWER_FORM == 0;
             }
-            let is_taken =
-                || slot.compare_exchange(0, key | u64::from(task), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            let is_taken = || slot.compare_exchange(0, latest, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if known == 0 && is_taken() {
                 return true;
             }
@@ -511,6 +515,15 @@ mod tasks {
             assert!(is_new(1, 3, 70_000, true) && is_new(1, 4, 69_999, true) && is_new(2, 3, 5, true));
             // The stream is gone and another has its number.
             assert!(is_new(1, 3, 0, false) && !is_new(1, 3, 0, true) && is_new(1, 3, 1, true));
+            assert!(is_new(1, 3, 0, false) && is_new(1, 3, 0, false));
+        }
+
+        #[test]
+        fn whichever_form_comes_first() {
+            for task in 0..10 {
+                assert!(is_new(4, 7, task, true) && !is_new(4, 7, task, false) && !is_new(4, 7, task, true), "{task}");
+            }
+            assert!(is_new(4, 7, 10, false) && !is_new(4, 7, 10, true));
         }
     }
 }

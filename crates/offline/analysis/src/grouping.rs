@@ -78,7 +78,7 @@ pub(crate) fn way(grouping: Grouping, site: &SiteText, module: &str, phase: &str
         Grouping::Module => module.split('.').map(str::to_owned).collect(),
         Grouping::Operator if site.operator_place.is_empty() => or_unknown(&site.operator, "no operator"),
         Grouping::Operator => placed_operator(site),
-        Grouping::Kernel => or_unknown(&site.kernel, "before the first kernel, or kernels were not recorded"),
+        Grouping::Kernel => or_unknown(&site.kernel, "before the first kernel, or none was recorded"),
         Grouping::Phase => or_unknown(phase, "phase not known"),
         Grouping::CallTree => {
             let frames = if site.python.is_empty() { &site.native } else { &site.python };

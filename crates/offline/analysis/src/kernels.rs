@@ -22,9 +22,22 @@ const MOST_WAITING: usize = 1 << 16;
 /// Operators told per kernel.
 const TOLD_OPERATORS: usize = 3;
 
+/// What is told of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A launch, and when its card started it and had finished it.
+    Whole,
+    /// Only the launch: it was captured, and runs with its graph.
+    Capture,
+    /// A run of its graph, long after the launch.
+    GraphRun,
+}
+
 /// A kernel that was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaunchedKernel {
+    /// What this tells of it.
+    pub part: Part,
     /// Its card.
     pub device: Device,
     /// Its name.
@@ -49,6 +62,24 @@ pub struct LaunchedKernel {
     pub used_bytes: u64,
 }
 
+impl LaunchedKernel {
+    /// How long it waited in its stream, if that is known. Kernels of graphs wait for somebody to run the graph.
+    pub fn waited_ns(&self) -> Option<u64> {
+        let started_ns = self.started_ns.filter(|_| self.part == Part::Whole)?;
+        Some(started_ns.saturating_sub(self.launched_ns))
+    }
+
+    /// How long it ran, if that is known.
+    pub fn ran_ns(&self) -> Option<u64> {
+        Some(self.ended_ns?.saturating_sub(self.started_ns?))
+    }
+
+    /// Whether nothing more will be known of this.
+    fn is_told(&self) -> bool {
+        self.ended_ns.is_some() || self.part == Part::Capture
+    }
+}
+
 /// Follows kernels from their launch to their end.
 #[derive(Debug, Default)]
 pub struct KernelFollower {
@@ -59,6 +90,8 @@ pub struct KernelFollower {
     taken: u64,
     /// Places among all launches, by card, stream and task.
     places: FxHashMap<(Device, u32, u32), u64>,
+    /// Kernels of graphs that have run, by the same.
+    graphs: FxHashMap<(Device, u32, u32), LaunchedKernel>,
     saw_framework: bool,
 }
 
@@ -100,15 +133,24 @@ impl KernelFollower {
     /// A kernel is launched, starts or ends; kernels of which no more will be known are given to `take`, in the order of
     /// their launches.
     pub fn event(&mut self, event: &TimelineEvent, situation: &Situation, take: &mut dyn FnMut(LaunchedKernel)) {
-        let EventKind::Kernel { phase, at_ns, name, stream_id, task_id, .. } = event.kind else { return };
+        let EventKind::Kernel { phase, at_ns, name, stream_id, task_id, is_of_graph, .. } = event.kind else { return };
         let key = (event.device, stream_id, task_id);
         match phase {
+            KernelPhase::ExecuteStart if is_of_graph => self.graph_starts(key, name, at_ns),
+            KernelPhase::ExecuteEnd if is_of_graph => {
+                if let Some(run) = self.graphs.get_mut(&key) {
+                    take(LaunchedKernel { ended_ns: Some(at_ns), ..*run });
+                    run.started_ns = None;
+                }
+            }
             KernelPhase::Launch => {
                 let card = self.cards.entry(event.device).or_default();
                 let change_bytes = std::mem::take(&mut card.since_launch_bytes);
                 let operator = situation.operators(event.thread_id).last();
                 self.places.insert(key, self.taken + self.waiting.len() as u64);
+                self.graphs.remove(&key);
                 self.waiting.push_back(LaunchedKernel {
+                    part: Part::Whole,
                     device: event.device,
                     name,
                     operator: operator.map_or(StringId::NONE, |operator| operator.name),
@@ -135,9 +177,35 @@ impl KernelFollower {
             }
             _ => return,
         }
-        while self.waiting.len() > MOST_WAITING || self.waiting.front().is_some_and(|first| first.ended_ns.is_some()) {
+        while self.waiting.len() > MOST_WAITING || self.waiting.front().is_some_and(LaunchedKernel::is_told) {
             self.take_first(take);
         }
+    }
+
+    /// A card starts a kernel of a graph. What its launch said of it is kept for the next runs.
+    fn graph_starts(&mut self, key: (Device, u32, u32), name: StringId, at_ns: u64) {
+        if let Some(launch) = self.kernel(&key) {
+            launch.part = Part::Capture;
+            let run = LaunchedKernel { part: Part::GraphRun, change_bytes: 0, ..*launch };
+            self.places.remove(&key);
+            self.graphs.insert(key, run);
+        }
+        let (device, stream_id, task_id) = key;
+        let unknown = LaunchedKernel {
+            part: Part::GraphRun,
+            device,
+            name,
+            operator: StringId::NONE,
+            thread_id: 0,
+            stream_id,
+            task_id,
+            launched_ns: 0,
+            started_ns: None,
+            ended_ns: None,
+            change_bytes: 0,
+            used_bytes: 0,
+        };
+        self.graphs.entry(key).or_insert(unknown).started_ns = Some(at_ns);
     }
 
     fn kernel(&mut self, key: &(Device, u32, u32)) -> Option<&mut LaunchedKernel> {
@@ -179,10 +247,14 @@ pub struct KernelUse {
     pub largest_increase_bytes: u64,
     /// Launches of which start and end are known.
     pub measured: u64,
-    /// How long these ran.
-    pub running_ns: u64,
-    /// How long they waited in their stream.
+    /// How long the launches that are measured waited in their stream.
     pub waiting_ns: u64,
+    /// Launches that were captured into graphs.
+    pub captured: u64,
+    /// How often graphs ran it.
+    pub graph_runs: u64,
+    /// How long it ran in the launches that are measured and in graphs.
+    pub running_ns: u64,
     /// Operators that launched it and how often, the most frequent first.
     pub operators: Vec<LaunchingOperator>,
 }
@@ -211,8 +283,10 @@ struct Sum {
     change_bytes: i64,
     largest_increase_bytes: u64,
     measured: u64,
-    running_ns: u64,
     waiting_ns: u64,
+    captured: u64,
+    graph_runs: u64,
+    running_ns: u64,
     operators: FxHashMap<StringId, u64>,
 }
 
@@ -281,8 +355,10 @@ impl Kernels {
                     change_bytes: sum.change_bytes,
                     largest_increase_bytes: sum.largest_increase_bytes,
                     measured: sum.measured,
-                    running_ns: sum.running_ns,
                     waiting_ns: sum.waiting_ns,
+                    captured: sum.captured,
+                    graph_runs: sum.graph_runs,
+                    running_ns: sum.running_ns,
                     operators,
                 }
             })
@@ -298,14 +374,19 @@ impl Kernels {
 
 fn add(sums: &mut FxHashMap<(Device, StringId), Sum>, kernel: &LaunchedKernel) {
     let sum = sums.entry((kernel.device, kernel.name)).or_default();
+    if let Some(ran_ns) = kernel.ran_ns() {
+        sum.running_ns += ran_ns;
+        sum.measured += u64::from(kernel.part == Part::Whole);
+        sum.waiting_ns += kernel.waited_ns().unwrap_or(0);
+    }
+    if kernel.part == Part::GraphRun {
+        sum.graph_runs += 1;
+        return;
+    }
     sum.launches += 1;
+    sum.captured += u64::from(kernel.part == Part::Capture);
     sum.change_bytes = sum.change_bytes.saturating_add(kernel.change_bytes);
     sum.largest_increase_bytes = sum.largest_increase_bytes.max(u64::try_from(kernel.change_bytes).unwrap_or(0));
-    if let (Some(started_ns), Some(ended_ns)) = (kernel.started_ns, kernel.ended_ns) {
-        sum.measured += 1;
-        sum.running_ns += ended_ns.saturating_sub(started_ns);
-        sum.waiting_ns += started_ns.saturating_sub(kernel.launched_ns);
-    }
     if kernel.operator.is_some() {
         *sum.operators.entry(kernel.operator).or_default() += 1;
     }

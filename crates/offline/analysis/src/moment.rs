@@ -71,12 +71,14 @@ struct Picture {
     owners: FxHashMap<Belonging, (u64, u64)>,
 }
 
-/// Whom a block belongs to: its owner, and where that says no more than the pool how it is held and when it was made.
+/// Whom a block belongs to: its owner, and where that says no more than the pool how it is held and when it was made, or
+/// else the kernel before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Belonging {
     owner: OwnerId,
     path: Option<StringId>,
     phase: Option<AutogradPhase>,
+    kernel: StringId,
 }
 
 impl Picture {
@@ -96,7 +98,8 @@ impl Picture {
     fn count_owner(&mut self, block: &LiveBlock, situation: &Situation) {
         if block.birth <= self.births {
             let path = situation.holders().path_of(block.allocation_id);
-            let belonging = Belonging { owner: block.owner, path, phase: block.phase };
+            let kernel = if block.phase.is_some() { StringId::NONE } else { block.kernel };
+            let belonging = Belonging { owner: block.owner, path, phase: block.phase, kernel };
             let (bytes, blocks) = self.owners.entry(belonging).or_default();
             *bytes = bytes.saturating_add(block.size_bytes);
             *blocks += 1;
@@ -661,7 +664,7 @@ impl Words<'_> {
     }
 
     /// The owner of blocks, level by level. An owner that says no more than the pool is told apart as far as it is known
-    /// how the blocks are held, and else by when they were made.
+    /// how the blocks are held, and else by when they were made, or by the kernel before them.
     fn levels_of_owner(&self, belonging: &Belonging) -> Vec<String> {
         let text = self.situation.owner_text(belonging.owner, self.names);
         let text = text.unwrap_or_else(|| UNKNOWN_OWNER.to_owned());
@@ -671,6 +674,9 @@ impl Words<'_> {
             match (role.and_then(Role::word), belonging.phase.and_then(made_in)) {
                 (Some(word), _) => levels.extend(["model".to_owned(), word.to_owned()]),
                 (None, Some(made_in)) => levels.push(made_in.to_owned()),
+                (None, None) if belonging.kernel.is_some() => {
+                    levels.push(format!("after kernel {}", self.names.text(belonging.kernel)));
+                }
                 (None, None) => {}
             }
         }

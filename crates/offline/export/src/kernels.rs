@@ -1,9 +1,10 @@
 //! Every launch of a kernel as a row of a csv file: when it was launched, started and ended, which operator launched it,
-//! and by how much memory in use on its card had changed since the launch before.
+//! and by how much memory in use on its card had changed since the launch before. Kernels of graphs have a row for the
+//! launch, when the graph was captured, and one for each of its runs.
 
 use std::io::{self, Write};
 
-use msmemscope_analysis::kernels::{KernelFollower, LaunchedKernel};
+use msmemscope_analysis::kernels::{KernelFollower, LaunchedKernel, Part};
 use msmemscope_analysis::names::{Names, RecordingNames};
 use msmemscope_analysis::situation::{BlockChange, Situation};
 use msmemscope_event::StringId;
@@ -82,8 +83,7 @@ impl Rows<'_> {
     fn row(&mut self, kernel: &LaunchedKernel) -> io::Result<()> {
         let text = |id: StringId| if id.is_some() { cell(&self.names.text(id)) } else { String::new() };
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
-        let waited_ns = kernel.started_ns.map(|started_ns| started_ns.saturating_sub(kernel.launched_ns));
-        let ran_ns = kernel.started_ns.zip(kernel.ended_ns).map(|(started, ended)| ended.saturating_sub(started));
+        let launched_ns = Some(kernel.launched_ns).filter(|_| kernel.part != Part::GraphRun);
         writeln!(
             self.out,
             "{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
@@ -94,11 +94,11 @@ impl Rows<'_> {
             kernel.device,
             kernel.stream_id,
             kernel.task_id,
-            kernel.launched_ns,
+            number(launched_ns),
             number(kernel.started_ns),
             number(kernel.ended_ns),
-            number(waited_ns),
-            number(ran_ns),
+            number(kernel.waited_ns()),
+            number(kernel.ran_ns()),
             kernel.change_bytes,
             kernel.used_bytes
         )

@@ -1,12 +1,14 @@
 //! Tables of text that fit a width: the widest text column gives way, and minor columns go before others cannot be read.
 
-use crate::layout::{columns, fit, width};
+use crate::layout::{columns, fit, fit_middle, width};
 
 /// On which side a column's texts stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Texts.
+    /// Texts, whose ends tell most.
     Left,
+    /// Names, whose beginnings and ends tell most.
+    Name,
     /// Texts that give way before others do.
     Minor,
     /// Numbers.
@@ -30,11 +32,12 @@ const READABLE_WIDTH: usize = 28;
 /// Room for the end of a module's path.
 const READABLE_MINOR_WIDTH: usize = 16;
 /// What gives way in which order, and down to how many columns.
-const GIVING_WAY: [(Align, usize); 4] = [
+const GIVING_WAY: [(Align, usize); 5] = [
     (Align::Minor, READABLE_MINOR_WIDTH),
     (Align::Left, READABLE_WIDTH),
     (Align::Minor, LEAST_WIDTH),
     (Align::Left, LEAST_WIDTH),
+    (Align::Name, LEAST_WIDTH),
 ];
 
 impl Table {
@@ -50,6 +53,16 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Fills the last column, which is empty so far, with texts of the items, made for the room that the others leave.
+    pub fn complete<T>(&mut self, items: &[T], text: impl Fn(&T, usize) -> String) {
+        let mut widths = self.natural_widths();
+        widths.pop();
+        let room = width().saturating_sub(INDENT + widths.iter().map(|width| width + GAP).sum::<usize>());
+        for (item, cell) in items.iter().zip(self.rows.iter_mut().filter_map(|row| row.last_mut())) {
+            *cell = text(item, room.max(LEAST_WIDTH));
+        }
+    }
+
     /// The table as lines, each ended by a line break.
     pub fn render(&self) -> String {
         match self.unaffordable_column() {
@@ -63,7 +76,7 @@ impl Table {
         let last_minor = self.columns.iter().rposition(|(_, align)| *align == Align::Minor)?;
         let gaps = INDENT + GAP * (self.columns.len() - 1);
         let needed = self.natural_widths().into_iter().zip(&self.columns).map(|(width, (_, align))| match align {
-            Align::Left => width.min(READABLE_WIDTH),
+            Align::Left | Align::Name => width.min(READABLE_WIDTH),
             Align::Minor => width.min(LEAST_WIDTH),
             Align::Right | Align::Whole => width,
         });
@@ -122,10 +135,11 @@ impl Table {
             if index > 0 {
                 text.push_str(&" ".repeat(GAP));
             }
-            let cell = fit(cell, width);
+            let align = self.columns[index].1;
+            let cell = if align == Align::Name { fit_middle(cell, width) } else { fit(cell, width) };
             let padding = " ".repeat(width.saturating_sub(columns(&cell)));
-            match self.columns[index].1 {
-                Align::Left | Align::Minor | Align::Whole => text.push_str(&format!("{cell}{padding}")),
+            match align {
+                Align::Left | Align::Name | Align::Minor | Align::Whole => text.push_str(&format!("{cell}{padding}")),
                 Align::Right => text.push_str(&format!("{padding}{cell}")),
             }
         }

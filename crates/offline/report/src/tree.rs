@@ -1,6 +1,6 @@
 //! Memory as a tree: levels are indented, the largest first.
 
-use msmemscope_analysis::grouping::UseNode;
+use msmemscope_analysis::grouping::{Grouping, UseNode};
 
 use crate::layout::near;
 use crate::table::{Align, Table};
@@ -32,7 +32,9 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 pub(crate) fn push_tree(text: &mut String, style: TreeStyle<'_>, nodes: &[UseNode]) {
     // Names are indented, so they are set off from what their column is called.
     let name = format!("{} ", style.name);
-    let columns = [(&*name, Align::Left), ("bytes", Align::Right), ("share", Align::Right), ("blocks", Align::Right)];
+    let has_kernels = [Grouping::Kernel, Grouping::Owner].iter().any(|by| by.word() == style.name);
+    let align = if has_kernels { Align::Name } else { Align::Left };
+    let columns = [(&*name, align), ("bytes", Align::Right), ("share", Align::Right), ("blocks", Align::Right)];
     let mut table = Table::new(&columns);
     let mut rows = Rows::default();
     rows.push(&mut table, style, nodes, 0);

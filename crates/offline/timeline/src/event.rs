@@ -154,6 +154,8 @@ pub enum EventKind {
         stream_id: u32,
         /// Task within the stream.
         task_id: u32,
+        /// Whether a card runs it with the graph it is part of, which may be long after its launch and again and again.
+        is_of_graph: bool,
         /// Further attributes as `key:value,...`, or none.
         detail: StringId,
         /// Where in its operator it is, if it says so.

@@ -67,6 +67,8 @@ pub struct Kernel {
     pub stream_id: u32,
     /// Number of the task, with the times it has wrapped around.
     pub task_number: u32,
+    /// Whether it was captured, so that it runs whenever its graph does.
+    pub is_of_graph: bool,
 }
 
 impl Kernel {
@@ -141,6 +143,7 @@ impl KernelTracker {
     /// A kernel that was launched is part of a graph.
     pub fn captured(&mut self, device: Device, kernel: Kernel) {
         let task = self.task(device, kernel.stream_id, kernel.task_number);
+        let kernel = Kernel { is_of_graph: true, ..kernel };
         // That its card starts it is not what follows its launch.
         self.launched.remove(&task);
         if self.captured.len() >= MOST_LAUNCHED {
@@ -226,7 +229,7 @@ mod tests {
     const DEVICE: Device = Device::Npu(1);
 
     fn kernel(name: u32, stream_id: u32, task_number: u32) -> Kernel {
-        Kernel { name: StringId(name), stream_id, task_number }
+        Kernel { name: StringId(name), stream_id, task_number, is_of_graph: false }
     }
 
     #[test]
@@ -303,13 +306,13 @@ mod tests {
         tracker.captured(DEVICE, kernel(1, 3, 7));
         tracker.launch(11, DEVICE, kernel(2, 3, 9));
         for run in 0..3 {
-            let name = |kernel: Option<Kernel>| kernel.map(|kernel| kernel.name.0);
-            assert_eq!(name(tracker.start(20 + run, DEVICE, 3, 7, 9)), Some(1));
-            assert_eq!(name(tracker.end(21 + run, DEVICE, 3, 7)), Some(1));
-            assert_eq!(name(tracker.start(22 + run, DEVICE, 3, 8, 9)), None, "a copy, which was never launched");
-            assert_eq!(name(tracker.end(23 + run, DEVICE, 3, 8)), None);
+            let told = |kernel: Option<Kernel>| kernel.map(|kernel| (kernel.name.0, kernel.is_of_graph));
+            assert_eq!(told(tracker.start(20 + run, DEVICE, 3, 7, 9)), Some((1, true)));
+            assert_eq!(told(tracker.end(21 + run, DEVICE, 3, 7)), Some((1, true)));
+            assert_eq!(told(tracker.start(22 + run, DEVICE, 3, 8, 9)), None, "a copy, which was never launched");
+            assert_eq!(told(tracker.end(23 + run, DEVICE, 3, 8)), None);
         }
-        assert_eq!(tracker.start(30, DEVICE, 3, 9, 9).map(|kernel| kernel.name.0), Some(2));
+        assert_eq!(tracker.start(30, DEVICE, 3, 9, 9), Some(kernel(2, 3, 9)));
         // The number is given out again.
         tracker.launch(40, DEVICE, kernel(4, 3, 7 + 65_536));
         assert_eq!(tracker.start(41, DEVICE, 3, 7, 9).map(|kernel| kernel.name.0), Some(4));

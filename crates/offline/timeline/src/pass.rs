@@ -253,7 +253,8 @@ impl<'s> Timeline<'s> {
             Fact::Access { .. } => return self.access(time, origin, fact, sink),
             Fact::Kernel { .. } => return self.kernel(time, origin, fact, sink),
             Fact::KernelCaptured { device, name, stream_id, task_id } => {
-                return self.kernels.captured(device, Kernel { name, stream_id, task_number: task_id });
+                let kernel = Kernel { name, stream_id, task_number: task_id, is_of_graph: true };
+                return self.kernels.captured(device, kernel);
             }
             Fact::ProcessInfo { key: ProcessInfoKey::Settings, .. } => return self.settings_changed(),
             Fact::RangeBegin { domain, device, range_id, message } => {
@@ -357,12 +358,12 @@ impl<'s> Timeline<'s> {
     fn kernel(&mut self, time: u64, origin: Origin, fact: &Fact<'_>, sink: &mut impl EventSink) {
         let Fact::Kernel { phase, device, name, stream_id, task_id, detail } = *fact else { return };
         let mut emit = |this: &mut Self, moment, origin, phase, device, kernel: Kernel| {
-            let Kernel { name, stream_id, .. } = kernel;
+            let Kernel { name, stream_id, is_of_graph, .. } = kernel;
             let (at_ns, task_id) = (this.clock.wall_ns(moment), kernel.task_id());
-            let kind = EventKind::Kernel { phase, at_ns, name, stream_id, task_id, detail, place: None };
+            let kind = EventKind::Kernel { phase, at_ns, name, stream_id, task_id, is_of_graph, detail, place: None };
             this.emit_in_step(time, origin, device, this.steps.step_of(device), kind, sink);
         };
-        let told = Kernel { name, stream_id, task_number: task_id };
+        let told = Kernel { name, stream_id, task_number: task_id, is_of_graph: false };
         match phase {
             KernelPhase::Launch => {
                 self.summary.kernels_launched += 1;
@@ -451,6 +452,7 @@ impl<'s> Timeline<'s> {
                     name,
                     stream_id: 0,
                     task_id: 0,
+                    is_of_graph: false,
                     detail: StringId::NONE,
                     place,
                 };

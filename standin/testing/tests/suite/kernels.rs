@@ -12,6 +12,7 @@ const LISTENER: &str = r#"
 #include "standin_kernels.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 static unsigned char reports[64][64];
 static int report_count;
 __attribute__((unused)) static int take(uint32_t aging, const void *data, uint32_t length)
@@ -148,14 +149,20 @@ int main(void)
     int64_t kilohertz = 0, absent = 0;
     int result = halGetDeviceInfo(1, 0, 25, &kilohertz);
     printf("%d bytes, %d %lld kHz, %x", bytes, result, (long long)kilohertz, halGetDeviceInfo(1, 0, 24, &absent));
+    uint64_t counted = MsprofSysCycleTime();
+    usleep(20000);
+    counted = MsprofSysCycleTime() - counted;
+    printf(", %lld, %s", (long long)absent, counted > 20000000 ? "nanoseconds" : counted > 19000 ? "ticks" : "nothing");
     return 0;
 }
 "#;
     let source = [LISTENER, source].concat();
     let (older, _) = run("older.c", &source, &LIBRARIES, &[("STANDIN_CANN", "8.0"), ("STANDIN_CLOCK_KHZ", "1000")]);
-    assert_eq!(success(&older), "1 reports, the first 802, poll fffe, 128 bytes, 0 1500 kHz, fffe");
+    assert_eq!(success(&older), "1 reports, the first 802, poll fffe, 128 bytes, 0 1500 kHz, fffe, 0, nanoseconds");
     let (newer, _) = run("newer.c", &source, &LIBRARIES, &[("STANDIN_SOC", "Ascend950")]);
-    assert_eq!(success(&newer), "2 reports, the first 804, poll 1, 64 bytes, 0 50500 kHz, fffe");
+    assert_eq!(success(&newer), "2 reports, the first 804, poll 1, 64 bytes, 0 50500 kHz, fffe, 0, nanoseconds");
+    let (other, _) = run("host.c", &source, &LIBRARIES, &[("STANDIN_HOST_KHZ", "1000")]);
+    assert_eq!(success(&other), "2 reports, the first 804, poll 1, 128 bytes, 0 50500 kHz, 0, 1000, ticks");
 }
 
 /// Nobody reads: the ring fills up, later records are dropped and counted. Ids wrap around, which is announced. A stream

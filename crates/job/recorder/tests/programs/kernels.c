@@ -133,9 +133,10 @@ static uint64_t count_hash(const char *text, size_t length)
     hashes++;
     return hash;
 }
-static void command(uint32_t type)
+enum { TASKS = 0x4000800, CALLS = 0x100 };
+static void command(uint32_t type, uint64_t switches, uint32_t device)
 {
-    struct standin_command command = { 0x4000800, 0, 1, { 0 }, 0xffffffff, type, 0, "" };
+    struct standin_command command = { switches, 0, 1, { device }, 0xffffffff, type, 0, "" };
     printf("command %d\n", profSetProfCommand(&command, sizeof command));
 }
 
@@ -225,11 +226,12 @@ int main(int count, char **arguments)
     } else if (strcmp(what, "listener") == 0) {
         aclrtSetDevice(0);
         for (int round = 0; round < 2; round++) {
+            uint64_t switches = round == 0 ? TASKS : TASKS | CALLS;
             MsprofRegisterProfileCallback(4, count_report, 8);
             MsprofRegisterProfileCallback(12, count_hash, 8);
-            command(1);
+            command(1, switches, 0);
             for (int number = 0; number < 10; number++) launch(number, NULL);
-            command(2);
+            command(2, switches, 0);
             for (int number = 0; number < 10; number++) launch(number, NULL);
             printf("%d reports, %d texts, %llu buffered\n", reports, hashes, (unsigned long long)standinBufferedReports());
         }
@@ -242,6 +244,8 @@ int main(int count, char **arguments)
         aclrtSetDevice(1);
         aclrtCreateStream(&captured);
         aclrtCreateStream(&other);
+        /* Somebody who wants to hear of calls, too: reports come when they end. */
+        if (threads == 2) command(1, TASKS | CALLS, 1);
         launch(0, captured);
         aclmdlRICaptureBegin(captured, ACL_MODEL_RI_CAPTURE_MODE_GLOBAL);
         aclmdlRICaptureGetInfo(captured, &status[0], NULL);

@@ -145,7 +145,7 @@ fn every_launch_start_and_end_is_recorded_once() {
     let lab = Lab::new();
     let program = program(&lab);
     let settings: [&[(&str, &str)]; 3] = [
-        &[],
+        &[("STANDIN_HOST_KHZ", "100000")],
         &[("STANDIN_STREAM_EXPANSION", "0"), ("STANDIN_CLOCK_DRIFT_PPM", "200")],
         &[("STANDIN_CANN", "8.0"), ("STANDIN_CLOCK_KHZ", "1000")],
     ];
@@ -157,21 +157,26 @@ fn every_launch_start_and_end_is_recorded_once() {
     }
 }
 
-/// Kernels of a captured graph are launched once, and start and end whenever the graph is run.
+/// Kernels of a captured graph are launched once, and start and end whenever the graph is run; also beside a profiler that
+/// has reports held back until calls end.
 #[test]
 fn kernels_of_graphs_are_known_whenever_they_run() {
     const RUNS: usize = 8;
     let lab = Lab::new();
     let program = program(&lab);
-    let plain = run(lab.plain(&program).args(["graph", "1", &(RUNS - 1).to_string()]));
-    let text = String::from_utf8_lossy(&plain.stdout);
-    assert!(text.contains(&format!("ran {}, copied 'source'", 5 * RUNS)), "{text}");
-    assert!(text.contains("captured 1 0, ran 0, copied ''"), "{text}");
-    let output = run(&mut recorded(&lab, &program, &["graph", "1", &(RUNS - 1).to_string()]));
-    assert_eq!((&output.stdout, output.stderr.is_empty()), (&plain.stdout, true), "{output:?}");
-    assert_eq!(assert_complete(&lab, |stream| stream), 1 + 5 + (RUNS - 1) + 1);
-    let trace = lab.trace();
-    assert_eq!(count(&trace, |fact| matches!(fact, Fact::KernelCaptured { .. })), 5, "and not when a stream ends");
+    let runs = (RUNS - 1).to_string();
+    for listeners in ["1", "2"] {
+        let plain = run(lab.plain(&program).args(["graph", listeners, &runs]));
+        let text = String::from_utf8_lossy(&plain.stdout);
+        assert!(text.contains(&format!("ran {}, copied 'source'", 5 * RUNS)), "{text}");
+        assert!(text.contains("captured 1 0, ran 0, copied ''"), "{text}");
+        let output = run(&mut recorded(&lab, &program, &["graph", listeners, &runs]));
+        assert_eq!((&output.stdout, output.stderr.is_empty()), (&plain.stdout, true), "{output:?}");
+        assert_eq!(assert_complete(&lab, |stream| stream), 1 + 5 + (RUNS - 1) + 1);
+        let captured = count(&lab.trace(), |fact| matches!(fact, Fact::KernelCaptured { .. }));
+        assert_eq!(captured, 5, "and not when a stream ends");
+        lab.clear();
+    }
 }
 
 /// More tasks than there are numbers.
@@ -310,7 +315,8 @@ fn a_channel_that_was_given_back_is_read_again() {
     assert!(moments[4..].iter().all(|count| *count == 2), "{moments:?}");
 }
 
-/// Another profiler hears what it hears without us, and we hear the rest as well.
+/// Another profiler hears what it hears without us, and we hear the rest as well; also one that wants calls reported, for
+/// which the runtime holds reports back.
 #[test]
 fn other_profilers_go_on_listening() {
     let lab = Lab::new();

@@ -53,6 +53,30 @@ fn memory_belongs_to_the_launch_behind_it() {
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
 }
 
+/// A kernel of a graph is launched once, runs with the graph, and waits for nobody.
+#[test]
+fn kernels_of_graphs_run_often_and_do_not_wait() {
+    let mut traced = Traced::new();
+    let (add, mul) = (traced.string("Add_8"), traced.string("Mul_8"));
+    block(&mut traced, 0x1000, 512);
+    kernel(&mut traced, KernelPhase::Launch, add, 5);
+    traced.record(Fact::KernelCaptured { device: CARD, name: add, stream_id: 1, task_id: 5 });
+    kernel(&mut traced, KernelPhase::Launch, mul, 6);
+    for task_id in [6, 5, 5, 5] {
+        kernel(&mut traced, KernelPhase::ExecuteStart, StringId::NONE, task_id);
+        kernel(&mut traced, KernelPhase::ExecuteEnd, StringId::NONE, task_id);
+    }
+    let report = traced.ask(&Questions { kernels: true, ..Questions::default() }).kernels.expect("kernels");
+    let told = |kernel: &KernelUse| (kernel.launches, kernel.captured, kernel.graph_runs, kernel.measured);
+    assert_eq!(report.kernels.iter().map(told).collect::<Vec<_>>(), [(1, 1, 3, 0), (1, 0, 0, 1)]);
+    let [add, mul] = &report.kernels[..] else { panic!("{report:?}") };
+    assert_eq!((add.change_bytes, add.running_ns, add.waiting_ns), (512, 30, 0));
+    assert_eq!((mul.running_ns, mul.waiting_ns), (10, 10));
+    let text = msmemscope_report::kernels(&report);
+    assert!(text.contains("Captured in graphs: 1 of these launches, which ran 3 times;"), "{text}");
+    assert!(!text.contains("is not known"), "{text}");
+}
+
 /// Where nobody says who has prepared what another thread launches no launch has an operator; people are told how to change
 /// that.
 #[test]

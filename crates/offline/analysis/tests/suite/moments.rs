@@ -217,18 +217,23 @@ fn operators_of_graphs_are_told_by_their_place() {
 
 #[test]
 fn blocks_of_one_line_are_told_apart_by_the_kernel_before_them() {
-    let mut trace = Traced::new();
-    for (number, name) in ["Add_8", "Mul_8", "Add_8"].into_iter().enumerate() {
-        let (phase, device, detail) = (KernelPhase::Launch, DEVICE, StringId::NONE);
-        let (name, task_id) = (trace.string(name), number as u32);
-        trace.record(Fact::Kernel { phase, device, name, stream_id: 1, task_id, detail });
-        trace.record_at_line(block(0x10000 * (number as u64 + 1)), "main", "/me/train.py", 17);
-    }
-    let question = MomentQuestion { by: Grouping::Kernel, ..MomentQuestion::at_peak() };
-    let report = trace.ask(&Questions { moments: question, ..Questions::default() }).moments.expect("moments");
+    let peak_by = |by| {
+        let mut trace = Traced::new();
+        for (number, name) in ["Add_8", "Mul_8", "Add_8"].into_iter().enumerate() {
+            let (phase, device, detail) = (KernelPhase::Launch, DEVICE, StringId::NONE);
+            let (name, task_id) = (trace.string(name), number as u32);
+            trace.record(Fact::Kernel { phase, device, name, stream_id: 1, task_id, detail });
+            trace.record_at_line(block(0x10000 * (number as u64 + 1)), "main", "/me/train.py", 17);
+        }
+        let question = MomentQuestion { by, ..MomentQuestion::at_peak() };
+        trace.ask(&Questions { moments: question, ..Questions::default() }).moments.expect("moments")
+    };
+    let report = peak_by(Grouping::Kernel);
     assert_eq!(flat(&report.pools[0].tree, 0), named(&[(0, "Add_8", 0x2000, 2), (0, "Mul_8", 0x1000, 1)]));
     let lines: Vec<_> = report.pools[0].lines.iter().map(|line| (line.site.line.as_str(), line.blocks)).collect();
     assert_eq!(lines, [("/me/train.py:17 main", 3)], "by line they are one");
+    let owners = [(0, "PTA", 0x3000, 3), (1, "after kernel Add_8", 0x2000, 2), (1, "after kernel Mul_8", 0x1000, 1)];
+    assert_eq!(flat(&peak_by(Grouping::Owner).pools[0].tree, 0), named(&owners));
 }
 
 #[test]
