@@ -19,6 +19,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+import run as recording
+
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = ROOT / "target" / "release"
 PROGRAM = RELEASE / "msmemscope"
@@ -77,6 +79,17 @@ def view(path):
     return seconds, usage.ru_utime + usage.ru_stime, mebibytes
 
 
+def record(millions):
+    """What it costs a job to be recorded through this many events: nanoseconds for each, and mebibytes."""
+    recording.build()
+    work = ["hal", millions * 500_000, 1, 0]
+    without, recorded = recording.plain(work), recording.ours()(work)
+    shutil.rmtree(recording.WORK / "recording", ignore_errors=True)
+    lost = " ".join(recorded["losses"]) or "nothing"
+    added_mebibytes = recorded["resident_mib"] - without["resident_mib"]
+    return recorded["ns"] - without["ns"], added_mebibytes, recorded["bytes_per_event"], lost
+
+
 def merge(home):
     """What it costs to merge many summaries, and how large they are."""
     subprocess.run([MANY_RANKS, home / "one", "1", "1000", "0"], check=True)
@@ -125,27 +138,34 @@ def main():
         print(said, flush=True)
         millions = options.millions
         lines += [said, "", f"One process, {millions} million events:", ""]
+        nanoseconds, mebibytes, bytes_per_event, lost = record(millions)
+        lines += [
+            f"Recording them, allocations and frees of the driver, takes the job {nanoseconds:.0f} ns each and"
+            f" {mebibytes:.1f} MiB; {bytes_per_event:.1f} bytes each are written, {lost} is lost.",
+            "",
+        ]
+        print(lines[-2], flush=True)
         lines += ["| | waiting | processor time | million events per processor second | most memory |"]
         lines += ["|---|---:|---:|---:|---:|"]
-        recording = home / "recording"
-        recording.mkdir()
-        subprocess.run([ONE_PROCESS, recording, str(millions)], check=True)
+        made = home / "recording"
+        made.mkdir()
+        subprocess.run([ONE_PROCESS, made, str(millions)], check=True)
         dataset = home / "dataset"
         for name, measured in [
-            ("finish, csv and summary", lambda: cost(["finish", recording])),
-            ("analyze", lambda: cost(["analyze", recording])),
-            ("export, Parquet", lambda: cost(["export", recording, "--to=parquet", "-o", dataset])),
-            ("view, until all is read", lambda: view(recording)),
+            ("finish, csv and summary", lambda: cost(["finish", made])),
+            ("analyze", lambda: cost(["analyze", made])),
+            ("export, Parquet", lambda: cost(["export", made, "--to=parquet", "-o", dataset])),
+            ("view, until all is read", lambda: view(made)),
         ]:
             seconds, processor, mebibytes = measured()
             rate = millions / processor
             lines.append(f"| {name} | {seconds:.0f} s | {processor:.0f} s | {rate:.2f} | {mebibytes:.0f} MiB |")
             print(lines[-1], flush=True)
         stored = sum(path.stat().st_size for path in dataset.rglob("*.parquet"))
-        trace = (recording / "recording.trace").stat().st_size
+        trace = (made / "recording.trace").stat().st_size
         events = millions * 1_000_000
         lines += ["", f"Parquet: {stored / events:.1f} bytes per event; the recording: {trace / events:.1f}.", ""]
-        shutil.rmtree(recording)
+        shutil.rmtree(made)
         subprocess.run([MANY_RANKS, home / "job", str(RANKS), str(STEPS), "7"], check=True)
         cost(["export", home / "job", "--to=parquet", "-o", home / "ranks"])
         python = FLEET_PYTHON if FLEET_PYTHON.exists() else sys.executable
