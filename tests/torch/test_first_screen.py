@@ -194,6 +194,7 @@ def test_a_request_that_can_never_fit_is_named(tmp_path):
     found = run(tmp_path, JOBS, "too-large", succeeds=False, STANDIN_MEMORY_BYTES=str(GIBIBYTE))
     screen = first_screen(found.report)
     assert f"{culprit('too-large')}too_large asked for 8.0 GiB" in screen and "larger than the whole card" in screen
+    assert "Held by" not in screen.partition("\n\n")[0], screen
 
 
 def test_a_limit_of_the_job_is_named(tmp_path):

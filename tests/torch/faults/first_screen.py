@@ -519,8 +519,9 @@ def backward_full(_clean):
 
 
 def too_large(_clean):
-    """One request is larger than the card."""
-    torch.zeros(8 << 30, device="npu", dtype=torch.uint8)  # CULPRIT too-large
+    """One request is larger than the card, which is to blame on nothing that is kept."""
+    kept = [torch.zeros(MEBIBYTE, device="npu", dtype=torch.uint8) for _ in range(3)]
+    kept.append(torch.zeros(8 << 30, device="npu", dtype=torch.uint8))  # CULPRIT too-large
 
 
 def too_large_twice(_clean):

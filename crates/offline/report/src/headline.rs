@@ -84,6 +84,10 @@ pub(crate) struct Culprit<'a> {
 }
 
 pub(crate) fn culprit<'a>(failure: &'a Failure, leaks: Option<&'a LeakReport>) -> Culprit<'a> {
+    if failure.exceeds_card() {
+        // Whatever is held: it would not fit an empty card.
+        return Culprit { words: String::new(), held_by: &[] };
+    }
     match failure.verdict {
         Verdict::Leak => {
             let mut leaks = leaks.iter().flat_map(|leaks| &leaks.leaks);
@@ -105,7 +109,7 @@ pub(crate) fn culprit<'a>(failure: &'a Failure, leaks: Option<&'a LeakReport>) -
         }
         _ => {}
     }
-    match failure.lines.first().filter(|line| line.site.is_known() && !failure.exceeds_card()) {
+    match failure.lines.first().filter(|line| line.site.is_known()) {
         Some(line) => {
             let (held, blocks) = (bytes(line.bytes), counted(line.blocks, "block"));
             let words = format!("; most, {held}, is held by {blocks} allocated at {}", near(&line.site.line));
