@@ -84,7 +84,7 @@ pub fn analyze(recording: &Recording, questions: &Questions, progress: &mut dyn 
     let (directory, is_snapshot) = (recording.directory(), recording.is_snapshot());
     let about = About { directory, knows_all_refusals, is_snapshot };
     let mut pass = Pass::new(questions, &about, Situation::of(recording), &names, settings.step_source);
-    let summary = msmemscope_timeline::run(recording, &settings, &mut pass, progress);
+    let summary = msmemscope_timeline::run_ahead(recording, &settings, &mut pass, progress);
     let unseen_pools = unseen_pools(recording, &summary);
     let steps_from = settings.step_source.map(StepsFrom::from);
     let place = recording.definitions().place();

@@ -6,6 +6,7 @@
 //!
 //! * [`source`]: where facts come from.
 //! * [`pass`]: the pass itself; its parts are blocks, pools, steps, labels and Python calls.
+//! * [`ahead`]: the pass in a thread of its own.
 //! * [`refusals`]: what a framework held when the driver refused it memory.
 //! * [`event`]: what comes out.
 //! * [`settings`]: filters. They hide events, they never change what the remaining ones say.
@@ -13,6 +14,7 @@
 //! * [`owner`]: who owns a block, known only after a whole pass.
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 pub mod event;
 pub mod operator_pattern;
 pub mod owner;
@@ -30,6 +32,7 @@ mod places;
 mod pools;
 mod python_calls;
 
+pub use ahead::run_ahead;
 pub use event::{BlockEvent, EventKind, PoolGaveUp, PythonSpan, TimelineEvent, WatchObservation};
 pub use owner::{OwnerBook, OwnerTable, UnplacedLabels, collect_owners};
 pub use pass::{EventSink, Timeline, run};

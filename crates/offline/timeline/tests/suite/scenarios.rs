@@ -6,7 +6,7 @@ use msmemscope_event::{
 };
 use msmemscope_timeline::{
     DeviceFilter, EventFilter, EventKind, EventKinds, LoopSet, StepSource, TimelineEvent, TimelineSettings,
-    detect_step_source, possible_devices,
+    detect_step_source, possible_devices, run_ahead,
 };
 
 use crate::support::{Facts, NPU, allocation, brief, driver, free, heap, mark, pool, range_end, showing, step_begin};
@@ -671,4 +671,34 @@ fn a_snapshot_without_a_refusal_is_the_first_one() {
     facts.at(2, Fact::AllocationFailed { properties: driver(NPU), size_bytes: 90, flag: 0, error: 6 });
     let kinds: Vec<EventKind> = facts.run().0.into_iter().map(|event| event.kind).collect();
     assert!(matches!(kinds[..], [EventKind::Snapshot { is_repeated: false, .. }, EventKind::AllocationFailed { .. }]));
+}
+
+#[test]
+fn a_pass_in_a_thread_of_its_own_gives_the_same() {
+    let mut facts = Facts::ending_at(100_000);
+    for number in 0..9_000u64 {
+        facts.at(2 * number, allocation(driver(NPU), number << 12, 64));
+        if number % 3 > 0 {
+            facts.at(2 * number + 1, free(driver(NPU), number << 12));
+        }
+    }
+    let (mut events, mut told) = (Vec::new(), Vec::new());
+    let mut take = |event: TimelineEvent| events.push(event);
+    let settings = TimelineSettings::default();
+    let summary = run_ahead(&facts, &settings, &mut take, &mut |done, all| told.push((done, all)));
+    assert!(told.last().is_some_and(|(done, all)| done >= all && *all == 15_000), "{told:?}");
+    let (expected, expected_summary) = facts.run();
+    assert_eq!((events.len(), format!("{summary:?}")), (expected.len(), format!("{expected_summary:?}")));
+    assert!(events == expected);
+}
+
+#[test]
+fn whoever_looks_at_events_may_fail() {
+    let mut facts = Facts::default();
+    (0..50_000).for_each(|number| {
+        facts.at(number, allocation(driver(NPU), number << 12, 64));
+    });
+    let mut take = |_: TimelineEvent| panic!("seen enough");
+    let fails = || run_ahead(&facts, &TimelineSettings::default(), &mut take, &mut |_, _| {});
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(fails)).is_err());
 }
