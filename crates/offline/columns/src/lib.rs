@@ -76,9 +76,7 @@ struct Filed<T> {
 impl<T: Number> Filed<T> {
     fn new(capacity: usize) -> io::Result<Self> {
         let file = tempfile::tempfile_in(directory())?;
-        let bytes = allocate::<T>(&file, capacity)?;
-        // SAFETY: nobody else has the file, so that nobody changes or shortens it.
-        let map = unsafe { MmapOptions::new().len(bytes).map_mut(&file)? };
+        let map = mapped::<T>(&file, capacity)?;
         Ok(Self { file, map, length: 0, number: PhantomData })
     }
 
@@ -87,9 +85,7 @@ impl<T: Number> Filed<T> {
     }
 
     fn grow(&mut self, capacity: usize) -> io::Result<()> {
-        let bytes = allocate::<T>(&self.file, capacity)?;
-        // SAFETY: nobody else has the file, so that nobody changes or shortens it.
-        self.map = unsafe { MmapOptions::new().len(bytes).map_mut(&self.file)? };
+        self.map = mapped::<T>(&self.file, capacity)?;
         Ok(())
     }
 
@@ -104,13 +100,15 @@ impl<T: Number> Filed<T> {
     }
 }
 
-/// Makes a file this large, on the disk as well: where a page of a mapping finds no room later, the program ends.
-fn allocate<T>(file: &File, capacity: usize) -> io::Result<usize> {
+/// Makes a file this large and maps it. It takes its room on the disk as well: where a page of a mapping finds none later,
+/// the program ends.
+fn mapped<T>(file: &File, capacity: usize) -> io::Result<MmapMut> {
     let bytes = capacity.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
     let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
     // SAFETY: the descriptor is open as long as the file is borrowed.
     match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
-        0 => Ok(bytes),
+        // SAFETY: the file has no name and is kept to its column, so that nobody else changes or shortens it.
+        0 => unsafe { MmapOptions::new().len(bytes).map_mut(file) },
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
